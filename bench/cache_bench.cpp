@@ -1,6 +1,6 @@
-// Measures attention of one token behind 4,096 positions: the query heads of one KV head, fp16 keys
-// and values beside those of every coded type, in turns on one thread. It prints the least CPU time
-// per KV head.
+// Measures attention of one token behind 4,096 positions by the query heads of one KV head. fp16
+// keys and values and those of every coded type take turns on one thread. It prints the least CPU
+// time per KV head.
 //
 //     bench_cache [HEAD_DIM [QUERY_HEADS]]
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kPositions = 4096, kBlocks = kPositions / kCacheBlock;
-constexpr int kKvHeads = 24;  // more than caches hold
+constexpr int kKvHeads = 24;  // caches do not hold as many
 constexpr int kRounds = 6;
 
 // Returns the CPU time of this thread.
@@ -78,7 +78,7 @@ class HalfCache {
 class CodedHeads {
  public:
   const CacheType& type;
-  double least = HUGE_VAL;  // seconds
+  double least = HUGE_VAL;  // it counts seconds
 
   CodedHeads(const CacheType& cache_type, const Queries& queries)
       : type(cache_type),

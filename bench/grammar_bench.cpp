@@ -1,5 +1,5 @@
-// Measures the time per token for enforcing a schema: random allowed tokens over a vocabulary of
-// 128,000 tokens, or that of a tokenizer.json.
+// Measures the time per token for enforcing a schema, with random allowed tokens over a vocabulary
+// of 128,000 tokens, or that of a tokenizer.json.
 //
 // bench_grammar [TOKENIZER.json]
 //

@@ -1,8 +1,9 @@
 // Measures matmul per format and number of tokens, with weights in the second-level cache (one
 // thread) and from memory (all threads, rotating through more than 500 MB).
 //
-// Counters are Gw/s weights per second, GB/s of packed weights, `read` share of the read bandwidth
-// and `peak` share of the int8 multiply-add peak; both are measured when the program starts.
+// The counter Gw/s counts weights per second and GB/s packed weights. `read` is the share of the
+// read bandwidth and `peak` that of the int8 multiply-add peak; both are measured when the program
+// starts.
 #include <benchmark/benchmark.h>
 
 #include <span>

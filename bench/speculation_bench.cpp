@@ -1,11 +1,11 @@
 // Measures tokens per second of one greedy text with a draft model of which a given share of the
-// guesses is right, whatever both models say: this is what guessing gains by its costs alone.
+// guesses is right, whatever both models say. This shows what guessing gains by its costs alone.
 //
 // bench_speculation MODEL DRAFT [cpu|cuda] [SHARE...]
 //
-// The draft model does its work, then its guesses are replaced: by the tokens that the model will
-// choose, which another session finds outside of the measured time, or, so often that the share is
-// kept, by others. Models may be synthetic, such as synthetic:8b:itq3_s and synthetic:1b:tq4.
+// The draft model does its work, then its guesses are replaced by the tokens that the model will
+// choose, which another session finds outside of the measured time, or by other tokens as often as
+// the share demands. Models may be synthetic, such as synthetic:8b:itq3_s and synthetic:1b:tq4.
 #include <fmt/format.h>
 
 #include <chrono>

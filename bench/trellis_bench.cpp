@@ -1,4 +1,4 @@
-// Measures the encoding speed of the trellis formats on one core: weights per second of the
+// Measures the encoding speed of the trellis formats on one core, in weights per second of the
 // tail-biting search on normal weights. The arithmetic is 2^L fused multiply-adds per weight and
 // pass, or 2^L sums of two squares per two weights.
 #include <benchmark/benchmark.h>

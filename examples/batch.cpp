@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   try {
     walsh::EngineOptions machine;
     machine.context = 512;
-    machine.batch.emplace();  // the engine needs no context of its own
+    machine.batch.emplace();  // with a batch the engine needs no context of its own
     const walsh::Engine engine = walsh::Engine::open(argv[1], machine);
     walsh::TextBatch batch(engine, *machine.batch);
     walsh::GenerationOptions options;

@@ -26,7 +26,7 @@ void talk(const char* model, const std::string& prompt) {
   options.temperature = 0;
   options.stop = {"\n\n"};
   const walsh::GenerationResult first = session.generate(prompt, options, print);
-  // The session knows the prompt and what was generated: only the new words are evaluated.
+  // The session knows the prompt and the generated text, so only the new words are evaluated.
   const walsh::GenerationResult second =
       session.generate(prompt + first.text + " In the evening", options, print);
   std::printf("\n%lld of %lld tokens of the second prompt were known\n",

@@ -1,7 +1,7 @@
 // server MODEL shows how to write a server of your own around walsh. It listens on a free port of
 // 127.0.0.1, which it prints; a client sends a line with a prompt and gets the text as it is
-// generated. One thread evaluates all texts together, one reads each connection. Ends when standard
-// input does.
+// generated. One thread evaluates all texts together, and another one reads each connection. The
+// program ends when standard input does.
 #include <walsh/batch.h>
 #include <walsh/error.h>
 
@@ -43,7 +43,7 @@ std::string read_line(int client) {
 }
 
 // Serves one connection. The callbacks run on the thread that evaluates, which must not wait for a
-// slow client: they put pieces into a queue, and this thread sends them.
+// slow client. They put pieces into a queue, and this thread sends them.
 class Client {
  public:
   Client(walsh::TextBatch& batch, int socket) : batch_(batch), socket_(socket) {}
@@ -78,7 +78,7 @@ class Client {
       }
       if (there && !send_all(socket_, piece)) {
         there = false;
-        batch_.cancel(text);  // the client has left; the end is still waited for
+        batch_.cancel(text);  // the client has left; this still waits for the end
       }
     }
   }
@@ -135,8 +135,8 @@ void serve(const char* model) {
   });
   while (std::getchar() != EOF) {
   }
-  ::shutdown(listener, SHUT_RDWR);  // accept() ends
-  batch.stop();                     // texts that are not finished end
+  ::shutdown(listener, SHUT_RDWR);  // this ends accept()
+  batch.stop();                     // this ends texts that are not finished
   accepting.join();
   steps.join();
   ::close(listener);

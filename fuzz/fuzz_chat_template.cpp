@@ -1,5 +1,5 @@
-// Arbitrary bytes as a chat template: it is refused, or gives valid UTF-8 within its limits, or
-// fails with one error that names it.
+// Takes arbitrary bytes as a chat template. It must be refused, give valid UTF-8 within its limits,
+// or fail with one error that names it.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// Arbitrary bytes as config.json: every refusal is a walsh::Error, and what is accepted has a
-// consistent shape and a plan.
+// Takes arbitrary bytes as config.json. Every refusal must be a walsh::Error, and an accepted
+// config must have a consistent shape and a plan.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

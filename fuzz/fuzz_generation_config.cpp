@@ -1,5 +1,5 @@
-// Arbitrary bytes as generation_config.json, or in place of config.json: every refusal is
-// bad_input, and what is accepted gives valid sampler options and ids of the vocabulary.
+// Takes arbitrary bytes as generation_config.json, or in place of config.json. Every refusal must
+// be bad_input, and an accepted file must give valid sampler options and ids of the vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Arbitrary bytes as GGUF: a walsh::Error, or readable values and tensors that lie inside the file.
+// Takes arbitrary bytes as GGUF. They must give a walsh::Error, or readable values and tensors that
+// lie inside the file.
 #include <cstdlib>
 
 #include "io/gguf.h"

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a GGUF model of another program: bad_input, or a checkpoint whose config and
-// tensors are read or refused with walsh::Error.
+// Takes arbitrary bytes as a GGUF model of another program. They must give bad_input, or a
+// checkpoint whose config and tensors are read or refused with walsh::Error.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// A file in memory that is rewritten for every input.
+// Holds a file in memory that is rewritten for every input.
 std::string memory_file(const uint8_t* data, size_t size) {
   static const int fd = ::memfd_create("walsh", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, 0) != 0) std::abort();
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       walsh::Tokenizer::from_json(checkpoint.tokenizer_json(), checkpoint.tokenizer_config_json(),
                                   "fuzz");
     }
-    // Every tensor as stored, then those of the model that the metadata describe.
+    // This reads every tensor as stored, then those of the model that the metadata describe.
     walsh::CheckpointSource kept(walsh::open_gguf_checkpoint(path), {}, {}, walsh::GgufCodes::keep);
     read_tensors(kept);
     walsh::CheckpointSource dense(walsh::open_gguf_checkpoint(path), {});

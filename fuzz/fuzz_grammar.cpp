@@ -1,5 +1,6 @@
-// Arbitrary bytes as a GBNF grammar or, if the first byte is '{', as a JSON schema: it is refused
-// with one error that names its place, or texts can follow it within its limits.
+// Takes arbitrary bytes as a GBNF grammar or, if the first byte is '{', as a JSON schema. It must
+// be refused with one error that names its place, or texts must be able to follow it within its
+// limits.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

@@ -1,5 +1,5 @@
-// An HTTP request from arbitrary bytes, in pieces whose size is the first byte: the result must not
-// depend on the pieces, and stays within the limits.
+// Reads an HTTP request from arbitrary bytes, in pieces whose size is the first byte. The result
+// must not depend on the pieces, and must stay within the limits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The file of an image, which a request or a user gives: a walsh::Error, or pixels of the size that
-// it says, which can be made into patches.
+// Takes arbitrary bytes as the file of an image, which a request or a user gives. They must give a
+// walsh::Error, or pixels of the size that the file says, which can be made into patches.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

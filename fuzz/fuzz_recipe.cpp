@@ -1,5 +1,5 @@
-// Arbitrary bytes as a recipe: every refusal is bad_input, and an accepted recipe survives a round
-// trip through its text.
+// Takes arbitrary bytes as a recipe. Every refusal must be bad_input, and an accepted recipe must
+// survive a round trip through its text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a rule's pattern, searched in tensor names and in the bytes themselves: it is
-// refused as usage, or the search ends within its step budget.
+// Takes arbitrary bytes as a rule's pattern, which is searched in tensor names and in the bytes
+// themselves. It must be refused as usage, or the search must end within its step budget.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as the journal of an interrupted run: nothing of it is taken but records whose checksum
-// is right, and something that is no journal stays as it is.
+// Takes any bytes as the journal of an interrupted run. Nothing of it may be taken but records
+// whose checksum is right, and a file that is no journal must stay as it is.
 #include <unistd.h>
 
 #include <cstddef>
@@ -15,8 +15,9 @@
 
 namespace {
 
-constexpr size_t kHeader = 56,
-                 kSum = 40;  // bytes of a record's header, of what its checksum covers
+// A record's header has kHeader bytes. Its checksum stands at kSum and covers the bytes before it
+// and the content.
+constexpr size_t kHeader = 56, kSum = 40;
 
 std::string output_path() {
   static const std::string path = [] {

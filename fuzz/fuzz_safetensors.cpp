@@ -1,4 +1,5 @@
-// Any bytes: a walsh::Error, or entries that lie in order inside the file.
+// Takes any bytes as a safetensors file. They must give a walsh::Error, or entries that lie in
+// order inside the file.
 #include <cstdlib>
 
 #include "io/safetensors.h"

@@ -1,5 +1,5 @@
-// Matrices in FP8 and MXFP4 with any types, shapes and bytes: a walsh::Error, or a matrix of the
-// size that the shapes say.
+// Opens matrices in FP8 and MXFP4 with any types, shapes and bytes. They must give a walsh::Error,
+// or a matrix of the size that the shapes say.
 #include <cstdlib>
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Takes bytes from the front of the input; zeros when it is at its end.
+// Takes bytes from the front of the input, or zeros when it is at its end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : rest_(data, size) {}
@@ -42,7 +42,7 @@ struct Array {
       shape.push_back(input.next() % 34);
       count *= static_cast<size_t>(shape.back());
     }
-    constexpr size_t kMost = size_t{1} << 16;  // a parser has checked that the file is so long
+    constexpr size_t kMost = size_t{1} << 16;  // a parser has checked that the file has all bytes
     if (count > kMost) {
       shape = {};
       count = 1;

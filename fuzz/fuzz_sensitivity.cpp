@@ -1,5 +1,5 @@
-// Measured sensitivities from arbitrary bytes: bad_input, or curves that predict a usable damage
-// for every format.
+// Takes arbitrary bytes as measured sensitivities. They must give bad_input, or curves that predict
+// a usable damage for every format.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

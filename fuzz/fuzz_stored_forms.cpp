@@ -1,6 +1,6 @@
-// A quantization_config and tensors of any types, shapes and bytes as checkpoints of
-// compressed-tensors, GPTQ, AWQ and bitsandbytes name them: a walsh::Error, or matrices of the size
-// that they say, of which all rows can be read, alone or with others.
+// Opens a quantization_config and tensors of any types, shapes and bytes, named as in checkpoints
+// of compressed-tensors, GPTQ, AWQ and bitsandbytes. They must give a walsh::Error, or matrices of
+// the size that they say, of which all rows can be read, alone or with others.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ struct Type {
 constexpr Type kTypes[] = {{"F32", 4},     {"F16", 2},     {"BF16", 2}, {"I32", 4}, {"I64", 8},
                            {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"U8", 1},   {"I8", 1}};
 
-// Takes bytes from the front of the input; zeros when it is at its end.
+// Takes bytes from the front of the input, or zeros when it is at its end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : rest_(data, size) {}
@@ -78,7 +78,7 @@ void add_tensor(Input& input, std::string& shard, walsh::CheckpointParts& parts)
   for (size_t rank = input.byte() % 4; rank > 0; --rank) {
     info.shape.push_back(static_cast<int64_t>(input.number() % 10000));
     count *= static_cast<size_t>(info.shape.back());
-    constexpr size_t kMost = size_t{1} << 16;  // a parser has checked that the file is so long
+    constexpr size_t kMost = size_t{1} << 16;  // a parser has checked that the file has all bytes
     if (count > kMost) return;
   }
   info.file = "fuzz";

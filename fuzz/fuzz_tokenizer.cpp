@@ -1,5 +1,5 @@
-// Arbitrary bytes as a tokenizer.json: loading either works or throws walsh::Error; a tokenizer
-// that loads encodes and decodes without breaking its promises.
+// Takes arbitrary bytes as a tokenizer.json. Loading must either work or throw walsh::Error, and a
+// tokenizer that loads must encode and decode without breaking its promises.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

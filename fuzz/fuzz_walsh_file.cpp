@@ -1,5 +1,6 @@
-// Any bytes as a walsh file: bad_input, or tensors of every format that can be decoded and repacked
-// within the file's arrays. Checksums, which no mutation would meet, are left out or made right.
+// Takes any bytes as a walsh file. They must give bad_input, or tensors of every format that can be
+// decoded and repacked within the file's arrays. Checksums, which no mutation would meet, are left
+// out or made right.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,9 +20,9 @@
 
 namespace {
 
-constexpr int64_t kMaxWeights = 1 << 20;  // decoded and repacked
+constexpr int64_t kMaxWeights = 1 << 20;  // this many are decoded and repacked
 
-// A file in memory that is rewritten for every input.
+// Holds a file in memory that is rewritten for every input.
 std::string memory_file(const uint8_t* data, size_t size) {
   static const int fd = ::memfd_create("walsh", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, 0) != 0) std::abort();

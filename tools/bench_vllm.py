@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-PROMPT = 32  # tokens
+PROMPT = 32  # it counts tokens
 
 
 def make_checkpoint(folder, layers):

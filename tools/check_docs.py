@@ -48,7 +48,8 @@ class Tree:
     def has_path(self, name):
         top = name.split("/")[0]
         if top not in self.tops and top not in self.layers:
-            return True  # of something else: a URL, a format, a folder of the user
+            # The path is something else, such as a URL, a format or a folder of the user.
+            return True
         if re.search(r"\b[A-Z]{3,}\.", name):
             return True  # a word in capitals is a placeholder
         name = name.rstrip("/")

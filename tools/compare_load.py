@@ -21,7 +21,7 @@ import urllib.parse
 
 import load_serve
 
-OWN_TOKENS = 16  # of a prompt after the prefix
+OWN_TOKENS = 16  # a prompt has this many tokens after the prefix
 
 
 def machine(options):

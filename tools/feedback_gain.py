@@ -23,7 +23,7 @@ import transformers
 
 WINDOW = 512
 TILE = 16
-DAMPED_FOR = 98304  # tokens
+DAMPED_FOR = 98304  # it counts tokens
 LEFT_OUT = ("in_proj_a", "in_proj_b")  # are never coded
 
 

@@ -32,9 +32,9 @@ class Result:
 
     def __init__(self):
         self.error = None
-        self.events = []  # raw events with times, parsed after the load
-        self.first = None  # seconds to the first token
-        self.gaps = []  # seconds between tokens
+        self.events = []  # these are raw events with times, which are parsed after the load
+        self.first = None  # the first token took this many seconds
+        self.gaps = []  # these are seconds between tokens
         self.tokens = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0

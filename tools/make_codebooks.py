@@ -23,7 +23,7 @@ def lloyd_max(n):
     """Returns the n levels, ascending; n is even or odd, the levels are symmetric."""
     half = n // 2
     odd = n % 2 == 1
-    levels = [(i + 0.5) * 3.0 / half for i in range(half)]  # positive side
+    levels = [(i + 0.5) * 3.0 / half for i in range(half)]  # this is the positive side
     while True:
         first = levels[0] / 2 if odd else 0.0
         edges = [first] + [(a + b) / 2 for a, b in zip(levels, levels[1:])] + [math.inf]

@@ -21,7 +21,8 @@ import transformers  # noqa: E402
 
 OUT = Path(__file__).resolve().parent.parent / "tests/data/tokenizers/declared_tokens.json"
 TEXT = "a<s> <t> b<w> <x> <y>a <z>"
-ADDED, MAP = "added_tokens.json", "special_tokens_map.json"  # files beside the configuration
+# These files stand beside the configuration.
+ADDED, MAP = "added_tokens.json", "special_tokens_map.json"
 PLAIN = {"single_word": False, "lstrip": False, "rstrip": False}
 OWN = {
     "version": "1.0",

@@ -7,7 +7,7 @@ import numpy
 GRIDS = [("Iq2Xxs", gguf.quants.IQ2_XXS), ("Iq2Xs", gguf.quants.IQ2_XS),
          ("Iq2S", gguf.quants.IQ2_S), ("Iq3Xxs", gguf.quants.IQ3_XXS),
          ("Iq3S", gguf.quants.IQ3_S), ("Iq1", gguf.quants.IQ1_S)]
-FIRST, SYMBOLS, LONG = ord("#"), 92, 72  # as in src/import/ggml_grids.cpp
+FIRST, SYMBOLS, LONG = ord("#"), 92, 72  # src/import/ggml_grids.cpp has the same
 WIDTH = 88
 
 

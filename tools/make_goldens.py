@@ -300,15 +300,15 @@ def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
                 p.copy_(0.5 * (gain + 0.3 * noise) / p.shape[0] ** 0.5)
             elif "norm" in name:
                 p.copy_(gain + 0.3 * noise)
-            elif name.endswith("A_log"):  # states that live for a few and for a hundred positions
+            elif name.endswith("A_log"):  # states live for a few and for a hundred positions
                 p.copy_(2 * noise - 3)
             elif name.endswith("conv1d.weight"):
                 p.copy_(noise / p.shape[2] ** 0.5)
             elif name.endswith("e_score_correction_bias"):
                 p.copy_(0.1 * noise)
-            elif name.endswith("bias"):  # dt_bias, too
+            elif name.endswith("bias"):  # dt_bias is one, too
                 p.copy_(0.3 * noise)
-            elif p.dim() == 3:  # all experts of a layer
+            elif p.dim() == 3:  # it has all experts of a layer
                 p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
             elif "embed" in name:  # small, lest a tied head repeats its input
                 p.copy_(embedding * noise)
@@ -323,7 +323,7 @@ def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
             elif name.endswith(".expert_bias"):
                 # Sixteenths, which every type has: buffers are not rounded before they are used.
                 buffer.copy_(torch.randint(-3, 4, buffer.shape, generator=generator) / 16)
-            elif name.endswith("layer_scalar"):  # sixteenths, too
+            elif name.endswith("layer_scalar"):  # these are sixteenths, too
                 buffer.copy_(torch.randint(8, 17, buffer.shape, generator=generator) / 16)
 
 

@@ -37,7 +37,7 @@ def rows():
            if r["shape"] == "8b" and r["test"] == "tg64"}
     plain = next(r for r in results["speed"] if r["type"] == "bf16")
     for name, use in TYPES.items():
-        kind = name + ":h" if name + ":h" in quality else name  # the full name
+        kind = name + ":h" if name + ":h" in quality else name  # this is the full name
         own = quality.get(kind, {"bpw": plain["bpw"], "kld": 0.0, "top1": 1.0})
         yield {"type": name, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
                "gib": WEIGHTS * own["bpw"] / 8 / 2**30, "cpu": cpu.get(kind),

@@ -21,7 +21,7 @@ ENTRIES, VALUES = 256, 4
 STARTS, START_SAMPLES, START_ROUNDS = 6, 1 << 16, 30
 SAMPLES, ROUNDS = 1 << 19, 60
 TEST_SAMPLES = 1 << 20
-RESIDUAL = 23  # rho in units: the largest for which |C| + rho stays within 127
+RESIDUAL = 23  # rho in units is the largest for which |C| + rho stays within 127
 CHUNK = 2048
 
 

@@ -16,7 +16,7 @@ import numpy
 from make_shape_model import SHAPES
 
 ALIGNMENT = 32
-POOL = 1 << 22  # bytes of random blocks, which tensors repeat
+POOL = 1 << 22  # this many bytes are random blocks, which tensors repeat
 
 # A type has its number in ggml, weights and bytes of a block, the places of fp16 numbers in it with
 # their sizes in units of the type's scale, and how large weights are in that unit.

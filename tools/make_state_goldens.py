@@ -17,7 +17,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "tests/data/models"
 GOLDENS = ROOT / "tests/data/goldens"
-KEPT = 12  # values of a vector
+KEPT = 12  # a vector keeps this many values
 
 
 def load(folder):

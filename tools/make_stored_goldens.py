@@ -39,7 +39,7 @@ def matrix(rows, cols, seed):
     return torch.randn(rows, cols, generator=generator) * 0.05
 
 
-# compressed-tensors
+# The following makes matrices of compressed-tensors.
 
 
 def scales_of(w, args, dtype):
@@ -133,7 +133,7 @@ def make_compressed():
                type="float", **group)
 
 
-# GPTQ and AWQ
+# The following makes matrices of GPTQ and AWQ.
 
 
 def pack(numbers, bits):
@@ -192,7 +192,7 @@ def awq(name, shape):
     index = np.arange(shape[1]) // 32
     numbers, scales, zeros = round_groups(w, 4, index, False)
 
-    def words(values):  # [rows, n] to [n, rows / 8]
+    def words(values):  # [rows, n] becomes [n, rows / 8]
         eight = values.T.reshape(values.shape[1], -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]]
         shifts = 4 * np.arange(8, dtype=np.uint32)
         packed = (eight.astype(np.uint32) << shifts).sum(2, dtype=np.uint32)
@@ -215,7 +215,7 @@ def make_integers():
     awq("awq-int4", (16, 96))
 
 
-# bitsandbytes
+# The following makes matrices of bitsandbytes.
 
 
 def four_bits(name, shape, kind, nested, dtype, block):

@@ -27,7 +27,7 @@ Telugu Thai Tibetan Common Inherited Syriac Thaana Cherokee Balinese Chakma Lisu
 UTF_UCP, UTF_NO_CHECK = 0x00080000 | 0x00020000, 0x40000000
 CHARACTERS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c <= 0xDFFF]
 TEXT = "".join(map(chr, CHARACTERS))
-PIECE = 20000  # characters that the library is given at a time
+PIECE = 20000  # the library is given this many characters at a time
 
 pcre2 = ctypes.CDLL("libpcre2-8.so.0")
 pcre2.pcre2_compile_8.restype = ctypes.c_void_p

@@ -86,7 +86,7 @@ def read_rgb(path):
 
 
 def write_tokenizer(folder):
-    """A token for each byte, and those of images."""
+    """Writes a tokenizer with a token for each byte, and with those of images."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -18,7 +18,7 @@ except ImportError:
     webdriver = By = Keys = None
     WebDriverException = Exception
 
-PATIENCE = 30  # seconds to wait for a change
+PATIENCE = 30  # the test waits this many seconds for a change
 
 
 class Front(http.server.ThreadingHTTPServer):
@@ -28,17 +28,17 @@ class Front(http.server.ThreadingHTTPServer):
     def __init__(self, behind):
         super().__init__(("127.0.0.1", 0), FrontHandler)
         self.behind = behind
-        self.requests = []  # bodies of chats
-        self.stolen = []  # paths of requests that no page should make
-        self.cut = 0  # answers whose client disconnected
+        self.requests = []  # these are bodies of chats
+        self.stolen = []  # no page should make requests of these paths
+        self.cut = 0  # the clients of this many answers disconnected
         self.reset()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def reset(self):
         """Restores the initial state."""
-        self.script = []  # pieces of the next answer
-        self.pause = 0.0  # seconds between pieces
+        self.script = []  # the next answer has these pieces
+        self.pause = 0.0  # this many seconds lie between pieces
         self.down = False  # connections end without an answer
         self.broken = False  # answers end after the script
 

@@ -303,7 +303,7 @@ def ladder(results, _):
     scatter = 1.03
     found = rungs(results)
 
-    def gains(a, b):  # of a over b
+    def gains(a, b):  # it compares a with b
         return (b[0] / a[0], b[1] / a[1], a[2] / b[2], a[3] / b[3])
 
     def beats(a, b):

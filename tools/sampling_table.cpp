@@ -1,5 +1,6 @@
-// Writes what follows from the table of sampling options (src/generate/sampling_options.cpp) and is
-// not compiled: the table of docs/sampling.md, and the argument types of the Python package.
+// Writes the files that follow from the table of sampling options
+// (src/generate/sampling_options.cpp) and are not compiled, which are the table of docs/sampling.md
+// and the argument types of the Python package.
 //
 //     sampling_table FOLDER           writes the files of that checkout
 //     sampling_table --check FOLDER   prints the files that are older than the table; status 1 if
@@ -41,7 +42,8 @@ std::vector<Text> split(const Text& text) {
   return parts;
 }
 
-// "0.8 (model)"; the key of generation_config.json is named where it has another name.
+// Returns a default such as "0.8 (model)". The key of generation_config.json is named where it has
+// another name.
 Text shown_default(const SamplingOption& option) {
   const Text text = default_text(option);
   if (option.key == nullptr) return text;

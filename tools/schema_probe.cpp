@@ -1,5 +1,5 @@
-// Shows what the compiler of JSON schemas makes of them, for tools/check_schemas.py: reads lines of
-// JSON
+// Shows what the compiler of JSON schemas makes of them, for tools/check_schemas.py. It reads lines
+// of JSON
 //
 //   {"schema": ..., "instances": [texts], "samples": how many texts to make, "seed": ...}
 //

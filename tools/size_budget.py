@@ -5,9 +5,9 @@ import pathlib
 import re
 import sys
 
-MEDIAN, P90, MAXIMUM = 220, 600, 1000  # lines of a hand-written file
+MEDIAN, P90, MAXIMUM = 220, 600, 1000  # a hand-written file may have this many lines
 COLUMNS = 100
-COMMENT_SHARE = (0.10, 0.18)  # of the lines that are not empty, src/ and include/
+COMMENT_SHARE = (0.10, 0.18)  # this is the share of lines that are not empty in src/ and include/
 CODE = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
 # Comments that begin so have left out what they speak of ("Of the rows from first on.").
 NO_SUBJECT = re.compile(r"\s*// (Of|Who|Whoever|What who) ")

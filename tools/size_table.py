@@ -46,7 +46,7 @@ LARGE = {
 }
 LARGE_TYPES = ["tq4", "tq3"]
 TYPES = ["tq4+4", "tq4", "tc4", "tc3.5", "tq3", "tc3", "tc2.5"]
-ENDS = "bf16"  # of embedding and head in the second column; in the first they are as by default
+ENDS = "bf16"  # embedding and head have it in the second column; the first has the defaults
 
 
 def latent_tensors(config):

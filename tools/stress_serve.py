@@ -218,7 +218,7 @@ def overload(options):
     try:
         results = []
 
-        def client():  # for four texts
+        def client():  # each asks for four texts
             start = time.monotonic()
             status = server.complete(tokens=40, timeout=3600, n=4, temperature=1)[0]
             results.append((status, time.monotonic() - start))

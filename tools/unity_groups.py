@@ -133,7 +133,7 @@ def declaration_at(tokens, i):
             i = end + 1
             if not initialized and declaration[0] not in TYPES:
                 if i == len(tokens) or tokens[i] not in (";", ",", "{"):
-                    return declaration, braced, i  # the body of a function
+                    return declaration, braced, i  # this is the body of a function
             continue
         if token in "([":
             end = closing(tokens, i)
@@ -237,7 +237,7 @@ class Source:
         self.used_by_headers = local_names(tokens, os.path.dirname(path), set())
         try:
             self.private = private_names(tokens)
-        except IndexError:  # brackets that do not match without the preprocessor
+        except IndexError:  # brackets do not match without the preprocessor
             self.private = None
 
     def fits(self, other):

@@ -1,6 +1,6 @@
-// Measures operations between the products: attention over cold caches, prefill, rope, embedding,
-// sampling. Times are medians of graph replays; decode goes through the caches of many layers in
-// turn.
+// Measures operations between the products, which are attention over cold caches, prefill, rope,
+// embedding and sampling. Times are medians of graph replays; decode goes through the caches of
+// many layers in turn.
 #include <fmt/format.h>
 
 #include <algorithm>

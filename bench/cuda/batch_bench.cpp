@@ -1,6 +1,6 @@
-// Measures products of a layer with 17 to 256 vectors: every shape of blocks of the kernels for
-// batches, int8 tiles, dequantization with cuBLASLt, and cuBLASLt with plain weights. Times are
-// medians of graph replays over several copies of the weights.
+// Measures products of a layer with 17 to 256 vectors. It compares every shape of blocks of the
+// kernels for batches, int8 tiles, dequantization with cuBLASLt, and cuBLASLt with plain weights.
+// Times are medians of graph replays over several copies of the weights.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -18,7 +18,8 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr uint64_t kBytes = uint64_t{400} << 20;  // of weights, before any comes again
+// This many bytes of weights are read before any comes again.
+constexpr uint64_t kBytes = uint64_t{400} << 20;
 
 Buffer random_bytes(uint64_t bytes, uint64_t seed) {
   Buffer buffer(bytes);

@@ -21,7 +21,7 @@ CacheTypes types_of(const char* name) {
   return {&get_cache_type(name), &get_cache_type(name), 32};
 }
 
-// Fills all tiles with random codes and scales of 1 / 8: some are made on the host and copied
+// Fills all tiles with random codes and scales of 1 / 8. Some are made on the host and copied
 // repeatedly.
 void fill_tiles(const CodedSide& side, int64_t tiles, int head_dim) {
   Random random(3);

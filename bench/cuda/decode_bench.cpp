@@ -1,12 +1,12 @@
-// Measures decode products, which memory bounds: cold weights (more than 2 GB in turn),
-// back-to-back launches in a graph, including norm, rotation and quantization of the input.
+// Measures decode products, which memory bounds. Weights are cold (more than 2 GB take turns), and
+// launches in a graph follow each other, including norm, rotation and quantization of the input.
 //
 // bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=-1, -2 and -4 are so many vectors as phases of one launch, each of which reads the results of
-// the one before; for a shape that is not square, the time is that of the product and one with its
-// transpose together. Wide shapes (columns > 2 rows) are down projections: their input is silu * up
-// instead of a norm.
+// m=-1, -2 and -4 mean 1, 2 and 4 vectors as phases of one launch, each of which reads the results
+// of the one before; for a shape that is not square, the time is that of the product and one with
+// its transpose together. Wide shapes (columns > 2 rows) are down projections, whose input is the
+// product of silu and up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr double kPeakBytes = 4.64e12;  // measured read bandwidth of an H200
+constexpr double kPeakBytes = 4.64e12;  // this is the measured read bandwidth of an H200
 constexpr uint64_t kRotatingBytes = uint64_t{2200} << 20;
 constexpr int kReplays = 11;
 
@@ -102,7 +102,8 @@ InputForm form_of(const Format& format, int64_t width, Activations& out) {
 
 struct Bench {
   Buffer words = random_words(uint64_t{16} << 20, ~0u, 0);
-  Buffer halves = random_words(uint64_t{1} << 20, 0x03ff03ffu, 0x20002000u);  // about 0.01
+  // These are about 0.01.
+  Buffer halves = random_words(uint64_t{1} << 20, 0x03ff03ffu, 0x20002000u);
 
   Matrix matrix(const Format& format, Shape shape) const {
     Buffer zeros(static_cast<uint64_t>(shape.rows * shape.cols), true);

@@ -1,6 +1,6 @@
-// Measures the throughput of the GPU encoder: kernels alone on weights in device memory, then
-// including the transfer from host memory. Prints one line per case; arguments: [index of the
-// device].
+// Measures the throughput of the GPU encoder, first of its kernels alone on weights in device
+// memory, then including the transfer from host memory. Prints one line per case. The argument is
+// the index of the device.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 using namespace cuda;
 using namespace cuda::encoding;
 
-constexpr int64_t kRows = 1 << 17, kCols = 8192;  // 2 GiB of bf16
+constexpr int64_t kRows = 1 << 17, kCols = 8192;  // these are 2 GiB of bf16
 constexpr int kRepeats = 5;
 
 // Returns bf16 weights drawn from N(0, 0.02^2); 2^22 of them are different.

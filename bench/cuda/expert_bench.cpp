@@ -1,6 +1,7 @@
-// Layers with experts, for random choices of rows. Steps of 16 and 64 sequences: the choice, the
-// products with what belongs to them, and all of these behind each other. Prompts: the products by
-// tiles of every shape, the inputs of down and the sum. Times are medians of graph replays.
+// Measures layers with experts, for random choices of rows. For steps of 16 and 64 sequences it
+// measures the choice, the products with their inputs, and all of these behind each other. For
+// prompts it measures the products by tiles of every shape, the inputs of down and the sum. Times
+// are medians of graph replays.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ int64_t padded(int64_t cols) {
 
 // Holds random codes of some matrices of every expert, at one distance.
 struct Experts {
-  std::vector<std::vector<Matrix>> of_expert;  // [expert][matrix]
+  std::vector<std::vector<Matrix>> of_expert;  // the shape is [expert][matrix]
   int64_t stride = 0;
 
   Experts(const Format& format, int64_t experts, int64_t rows, int64_t cols, int matrices) {
@@ -57,7 +58,7 @@ struct Experts {
     stride = of_expert[1][0].codes.as<std::byte>() - of_expert[0][0].codes.as<std::byte>();
   }
 
-  // Returns what the matrices of one expert take.
+  // Returns how many bytes the matrices of one expert take.
   uint64_t bytes() const {
     uint64_t all = 0;
     for (const Matrix& m : of_expert[0])
@@ -105,7 +106,7 @@ struct Choices {
   void choose(Stream stream) const {
     route(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()}, stream);
   }
-  // Experts that have slots.
+  // Returns how many experts have slots.
   int64_t used(const Model& model) const {
     std::vector<ExpertItem> all(items.bytes() / sizeof(ExpertItem));
     check(cudaMemcpy(all.data(), items.as(), items.bytes(), cudaMemcpyDeviceToHost), "copy");

@@ -1,4 +1,4 @@
-// Measures products with many vectors: dequantization, cuBLASLt, int8 tiles, and the weight-side
+// Measures products with many vectors by dequantization, cuBLASLt, int8 tiles and the weight-side
 // kernels. Times are medians of graph replays over several copies of the weights.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -382,7 +382,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   use_device(devices()[0].index);
-  const std::string which = argc > 1 ? argv[1] : "rbtfs";  // parts, by letter
+  const std::string which = argc > 1 ? argv[1] : "rbtfs";  // each letter stands for a part
   const std::pair<char, void (*)()> parts[] = {{'r', bench_dequantize},
                                                {'b', bench_blas},
                                                {'t', bench_tiles},

@@ -1,6 +1,6 @@
-// Measures operations on rows between the products of prompts: inputs of products, rope with the
-// append to the cache, and the sum of experts. Times are medians of graph replays over arrays that
-// take turns and exceed the caches.
+// Measures operations on rows between the products of prompts, which are inputs of products, rope
+// with the append to the cache, and the sum of experts. Times are medians of graph replays over
+// arrays that take turns and exceed the caches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace walsh::cuda {
 namespace {
 
 constexpr double kCopyBandwidth = 4.26e12;
-constexpr uint64_t kTurnBytes = uint64_t{600} << 20;  // bytes read before any are read again
+// This many bytes are read before any are read again.
+constexpr uint64_t kTurnBytes = uint64_t{600} << 20;
 
 void report(const std::string& what, double bytes, double time) {
   fmt::print("{:44} {:8.1f} us  {:5.2f} TB/s  {:3.0f} % of a copy\n", what, time * 1e6,
@@ -43,7 +44,7 @@ struct Input {
   int64_t m, width;
   bool normed, gated;
   int block;
-  int bits;  // of the output: 8 (int8), 16 (bf16 rows), 32 (float rows)
+  int bits;  // the output has 8 (int8), 16 (bf16 rows) or 32 (float rows)
 };
 
 void bench_input(const Input& c, const Buffer& values) {

@@ -1,7 +1,8 @@
-// Measures the throughput of the trellis tile search on a GPU: kernels alone with several numbers
-// of tiles, whole matrices from host memory without and with error feedback, and the matrices of
-// two layers of an 8B model, one or several at once. Prints one line per case; arguments: [index of
-// the device] [kernels] [matrices] [layer], all three parts if none is named.
+// Measures the throughput of the trellis tile search on a GPU. The part `kernels` runs kernels
+// alone with several numbers of tiles, `matrices` whole matrices from host memory without and with
+// error feedback, and `layer` the matrices of two layers of an 8B model, one or several at once.
+// Prints one line per case. The arguments are the index of the device and the parts; all three run
+// if none is named.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -109,7 +110,7 @@ void bench_kernels(const DeviceInfo& device) {
 // Makes matrices of any shape, and holds the statistics for their error feedback.
 struct Weights {
   std::vector<float> values = normal_values(1 << 22);
-  std::map<int64_t, ErrorFeedback> feedback;  // by the number of columns
+  std::map<int64_t, ErrorFeedback> feedback;  // the keys are the numbers of columns
 
   void read(int64_t begin, int64_t end, float* out) const {
     const auto size = static_cast<int64_t>(values.size());

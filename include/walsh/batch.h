@@ -24,22 +24,24 @@ class TextBatch {
  public:
   // The callbacks of a text run on the stepping thread and delay all other texts. An exception ends
   // the text with that error.
-  using OnText = std::function<bool(std::string_view piece)>;  // false: stop
-  // This is called once, last. `error` is null, or says why the text failed (valid during the
-  // call).
+  // OnText ends the text by returning false.
+  using OnText = std::function<bool(std::string_view piece)>;
+  // This is called exactly once, after the last OnText. `error` is null if the text succeeded;
+  // otherwise it says why the text failed, and it is valid only during the call.
   using OnEnd = std::function<void(const GenerationResult& result, const Error* error)>;
 
-  // Keeps the engine's weights alive. Throws usage for numbers out of range, limit if memory does
-  // not suffice.
+  // Keeps the engine's weights alive. Throws usage for numbers out of range, and limit if memory
+  // does not suffice.
   explicit TextBatch(const Engine& engine, const BatchOptions& options = {});
   ~TextBatch();
   TextBatch(const TextBatch&) = delete;
   TextBatch& operator=(const TextBatch&) = delete;
 
-  int64_t context() const;  // most positions of a text with its prompt
+  // Returns how many positions a text may take, its prompt included.
+  int64_t context() const;
 
   // This is thread-safe. Returns an id for cancel(). Throws usage for a wrong prompt or wrong
-  // options, limit if too many texts wait; no callback is called then.
+  // options, and limit if too many texts wait; no callback is called then.
   uint64_t add(std::span<const int32_t> prompt, const GenerationOptions& options, OnText on_text,
                OnEnd on_end);
   uint64_t add(std::string_view prompt, const GenerationOptions& options, OnText on_text,
@@ -53,13 +55,14 @@ class TextBatch {
   bool step();
   // Runs steps until stop(), waiting while there is nothing to do; then cancels what is left.
   void run();
-  void stop();  // thread-safe
+  void stop();  // any thread may call it
 
   // Adds all prompts, steps until they have ended, and returns their results in the same order.
   // Throws the error of the first prompt that failed. No other thread may step meanwhile.
   std::vector<GenerationResult> generate(std::span<const std::string> prompts,
                                          const GenerationOptions& options = {});
-  // Does the same behind the tokens of prompts. `on_end` is told how many have ended, after each.
+  // Does the same for prompts that are tokens. After each text, `on_end` is told how many have
+  // ended.
   std::vector<GenerationResult> generate_tokens(std::span<const std::vector<int32_t>> prompts,
                                                 const GenerationOptions& options = {},
                                                 const std::function<void(size_t)>& on_end = {});

@@ -12,16 +12,16 @@
 namespace walsh {
 
 enum class ErrorCode {
-  internal,     // a bug in walsh
-  usage,        // a wrong flag, option or combination of options
+  internal,     // walsh has a bug
+  usage,        // a flag, an option or a combination of options is wrong
   bad_input,    // a file's content is corrupt, truncated, hostile or not supported
   limit,        // memory or another limit would be exceeded
   io,           // the operating system refused to open, read or write
   interrupted,  // the user asked to stop
 };
 
-// Returns the command's exit status for a code: 1 internal, 2 usage, 3 bad input, 4 limit, 5 I/O,
-// 130 interrupted.
+// Returns the command's exit status for a code. It is 1 for internal, 2 for usage, 3 for bad input,
+// 4 for limit, 5 for I/O and 130 for interrupted.
 int exit_status(ErrorCode code);
 
 class Error : public std::exception {
@@ -30,7 +30,7 @@ class Error : public std::exception {
   // expected.
   Error(ErrorCode code, std::string where, std::string reason);
 
-  const char* what() const noexcept override { return text_.c_str(); }  // "where: reason"
+  const char* what() const noexcept override { return text_.c_str(); }  // it is "where: reason"
   ErrorCode code() const noexcept { return code_; }
   const std::string& where() const noexcept { return where_; }
   const std::string& reason() const noexcept { return reason_; }

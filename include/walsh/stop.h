@@ -1,4 +1,4 @@
-// Stops long operations from a signal handler, another thread or a user interface.
+// A StopScope lets a signal handler, another thread or a user interface stop long operations.
 #pragma once
 
 #include <atomic>

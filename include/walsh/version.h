@@ -1,4 +1,4 @@
-// Says the version of the library and of the file format that it writes.
+// Declares the version of the library and that of the file format which it writes.
 #pragma once
 
 namespace walsh {

@@ -11,7 +11,7 @@ from transformers.core_model_loading import (WeightConverter, WeightRenaming,
 
 from ._experts import PARTS
 
-_SUFFIX = ".codes"  # of an array of a layer, whose name the loader translates
+_SUFFIX = ".codes"  # an array of a layer has it behind the name that the loader translates
 
 
 def saved_names(model: Any, names: Iterable[str]) -> dict[str, str]:

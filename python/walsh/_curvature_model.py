@@ -35,8 +35,8 @@ class Stack:
             raise usage(folder, f"{type(model).__name__} has no list of its "
                                 f"{config.num_hidden_layers} layers")
         self.name, self.layers = stacks[0]
-        self._arguments: dict[int, list[tuple[Any, Any]]] = {}  # of every layer, by batch size
-        self._tuple = False  # whether layers return tuples
+        self._arguments: dict[int, list[tuple[Any, Any]]] = {}  # each layer has some, by batch size
+        self._tuple = False  # it says whether layers return tuples
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -129,7 +129,7 @@ def load_model(folder: str) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise Error("bad_input", folder, str(error).partition("\n")[0]) from None
     if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")  # one product per expert
+        model.set_experts_implementation("eager")  # each expert then has a product of its own
     return model.eval().requires_grad_(False)
 
 

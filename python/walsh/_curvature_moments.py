@@ -81,7 +81,7 @@ class LayerMoments(TorchFunctionMode):
     def __init__(self, layer: nn.Module, prefix: str) -> None:
         super().__init__()
         self.moments: dict[str, Moments] = {}
-        self.keys: list[str] = []  # of all matrices, also of those that nothing reached
+        self.keys: list[str] = []  # these are all matrices, also those that nothing reached
         self._parameters: list[_Parameter] = []
         fused = {f"{name}.{kind}" for name, module in layer.named_modules() if is_fused(module)
                  for kind in (GATE_UP, PARTS[2])}
@@ -130,7 +130,7 @@ class LayerMoments(TorchFunctionMode):
         return result
 
     def _add(self, parameter: _Parameter, index: int, gradients: torch.Tensor) -> None:
-        if index < 0:  # [experts, rows, outputs]; tokens of others are rows of zeros
+        if index < 0:  # it is [experts, rows, outputs]; tokens of others are rows of zeros
             for number, own in enumerate(gradients):
                 self._add_rows(parameter.matrices[number], own[own.any(-1)])
             return

@@ -17,9 +17,9 @@ from . import _walsh
 from ._curvature_moments import LayerMoments
 from ._error import Error, usage
 
-KEY = "walsh_curvature"  # of the metadata of every file
+KEY = "walsh_curvature"  # the metadata of every file have this key
 VERSION = 1
-OWN_TEXT = "self.txt"  # the text, if the model wrote it
+OWN_TEXT = "self.txt"  # this file has the text, if the model wrote it
 _WORK = "work"
 _EXPERT = re.compile(r"(.+)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 _EXPERT_FOLDERS = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.experts")
@@ -94,8 +94,8 @@ class CheckpointTensors:
         return None
 
     def checksum(self, stored: str) -> str:
-        """Of the bytes of a stored tensor; of quantized values that of the checksums of the values
-        and of what is beside them."""
+        """Returns the checksum of a stored tensor's bytes. That of quantized values covers the
+        checksums of the values and of the tensors beside them."""
         if stored not in self._sums:
             own, beside = self._sum(stored), self._beside(stored)
             if beside:
@@ -193,7 +193,7 @@ class Store:
         for key in layer.keys:
             place = checkpoint.of_matrix(key)
             if place is None:
-                continue  # no matrix of the checkpoint
+                continue  # this is no matrix of the checkpoint
             name, stored = place
             moments = layer.moments.pop(key, None)
             about[name] = {"tokens": moments.tokens if moments else 0,

@@ -27,7 +27,7 @@ def add_module(experts: Any) -> int:
         layer.pack()
     text = " ".join(str(layer.layer) for layer in layers)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") + 1  # 0 is none
-    while MODULES.get(number, experts) is not experts:  # the same once more
+    while MODULES.get(number, experts) is not experts:  # other experts may have the same layers
         number += 1
     MODULES[number] = experts
     return number
@@ -58,7 +58,7 @@ def _grouped(x: torch.Tensor, ids: torch.Tensor, layers: list[Any], width: int,
     for number, count in zip(numbers.tolist(), counts.tolist()):
         rows = order[begin:begin + count]
         begin += count
-        if not 0 <= number < len(layers):  # those of other processes
+        if not 0 <= number < len(layers):  # other processes have these
             continue
         token, place = rows // ids.shape[1], rows % ids.shape[1]
         own = x[token, place]

@@ -17,7 +17,7 @@ from ._transforms import ExpertsProduct, multiply
 
 GATE_UP, DOWN = "gate_up_proj", "down_proj"
 PARTS = ("gate_proj", "up_proj", "down_proj")
-_OTHERS = ("w1", "w3", "w2")  # the same in files of Mixtral
+_OTHERS = ("w1", "w3", "w2")  # files of Mixtral have these names
 _NAME = re.compile(rf"(.+)\.(\d+)\.({'|'.join(PARTS + _OTHERS)})")
 
 
@@ -102,8 +102,8 @@ class Experts(nn.Module):
             self.add_module(str(number), nn.ModuleDict(layers))
         for name in [*plain._parameters]:  # what remains of it is its activation
             setattr(plain, name, None)
-        self._plain = [plain]  # a list, so that it is not a module of this one
-        self.number = 0  # by which the operators find the layers; 0: none yet
+        self._plain = [plain]  # in a list it is not a module of this one
+        self.number = 0  # the operators find the layers by it; 0 means none yet
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__({**state, "number": 0})  # type: ignore[no-untyped-call]

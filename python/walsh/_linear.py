@@ -18,7 +18,7 @@ from ._operators import (DTYPES, as_rows, check_dense, check_dtype, check_memory
 from ._transforms import LayerProduct, multiply
 from ._weight import CodedWeight
 
-Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
+Rotation = tuple[str, int, int, bool]  # these are kind, block, seed and signs
 
 
 def _index(gpu: torch.device) -> int:
@@ -68,13 +68,13 @@ class Linear(nn.Linear):
         # Weights that are encoded later use these.
         self.fast, self.shape_gain = flag(fast, "fast"), flag(shape_gain, "shape_gain")
         self.dtype = dtype or torch.get_default_dtype()  # that the weights had
-        self.exact = False  # float32 activations instead of int8
-        self.nmse: Optional[float] = None  # of weights that were encoded here
-        self.layer = 0  # the number of the packed layer; 0: none
-        self._gpu = -1  # that the packed layer is on; -1: the CPU
+        self.exact = False  # if so, activations are float32 instead of int8
+        self.nmse: Optional[float] = None  # weights that were encoded here have it
+        self.layer = 0  # this is the number of the packed layer; 0 means none
+        self._gpu = -1  # the packed layer is on this GPU; -1 means the CPU
         self._finalizer: Any = None
         self._arrays = _walsh.layer_arrays(self.format, out_features, in_features, self.rotations)
-        self._empty: dict[str, Optional[torch.Tensor]] = {}  # buffers that nobody has filled
+        self._empty: dict[str, Optional[torch.Tensor]] = {}  # nobody has filled these buffers
         for name, rows, row_bytes in self._arrays:
             self.register_buffer(name, torch.zeros((rows, row_bytes), dtype=torch.uint8,
                                                    device=device))
@@ -110,7 +110,7 @@ class Linear(nn.Linear):
         if weight.is_meta:
             raise usage("weights", "they are on the meta device, which has no values: load them "
                                    "first, or quantize while loading (walsh.transformers)")
-        self._refuse(weight.device)  # before the work
+        self._refuse(weight.device)  # this comes before the work
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,

@@ -27,13 +27,13 @@ class Generation(NamedTuple):
     """`generate` returns this: a text and its figures."""
 
     text: str
-    reason: str  # "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
+    reason: str  # it is "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
     prompt_tokens: int
     tokens: int
     prompt_seconds: float
     decode_seconds: float
     seed: int  # that was used
-    stop: str = ""  # the string of `stop` that ended it
+    stop: str = ""  # this string of `stop` ended it
 
 
 class Perplexity(NamedTuple):
@@ -41,24 +41,24 @@ class Perplexity(NamedTuple):
 
     perplexity: float
     standard_error: float
-    tokens: int  # scored
+    tokens: int  # this many were scored
 
 
 class Divergence(NamedTuple):
     """`Model.kl_divergence` returns this: how a model's predictions differ from a reference's."""
 
-    mean: float  # KL(reference || model) per token, in nats
+    mean: float  # it is KL(reference || model) per token, in nats
     standard_error: float
     same_top: float  # share of tokens whose best one is the same
     perplexity: float
     reference_perplexity: float
-    tokens: int  # scored
+    tokens: int  # this many were scored
 
 
 class TokenPrediction(NamedTuple):
     """Says how probable a model finds a token behind those in front of it."""
 
-    logprob: float  # natural logarithm
+    logprob: float  # it is a natural logarithm
     best: bool  # no other token is more probable
 
 
@@ -435,6 +435,6 @@ class Model:
 
 _SAMPLING = _walsh.sampling_options()
 _SAMPLING_NAMES = {name for row in _SAMPLING for name in (row["name"], *row["other_names"])}
-if Model.stream.__doc__:  # none with -OO
+if Model.stream.__doc__:  # with -OO there is none
     Model.stream.__doc__ = Model.stream.__doc__.replace("{sampling}", "\n        ".join(
         "{name}: {help} ({values}) [{default}]".format(**row) for row in _SAMPLING))

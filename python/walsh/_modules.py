@@ -77,7 +77,8 @@ def take_over(plain: nn.Module, quantized: nn.Module, name: str) -> None:
 
         add_hook_to_module(quantized, hook)
     for hooks in _HOOKS:
-        setattr(quantized, hooks, getattr(plain, hooks))  # the same, so that handles remove them
+        # They stay the same, so that handles remove them.
+        setattr(quantized, hooks, getattr(plain, hooks))
     quantized.train(plain.training)
 
 

@@ -16,7 +16,8 @@ from ._arguments import kind_of
 from ._error import Error, usage
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # of the same for GPUs
+# GPUs use these numbers for the types.
+CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 
 def check_dtype(tensor: torch.Tensor, where: str) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-TOKENS = 98304  # by default
-_BATCH = 64  # windows drawn together
+TOKENS = 98304  # a text has this many by default
+_BATCH = 64  # this many windows are drawn together
 
 
 def own_text(model: Any, folder: str, tokens: int, window: int, device: str, seed: int) -> str:

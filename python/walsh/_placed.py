@@ -16,7 +16,7 @@ from . import _walsh
 from ._error import usage
 from ._operators import CODES, LIBRARY, as_rows, check_dtype, current_stream
 
-Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
+Rotation = tuple[str, int, int, bool]  # these are kind, block, seed and signs
 
 
 class Form(NamedTuple):

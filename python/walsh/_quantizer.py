@@ -19,7 +19,7 @@ class Format(NamedTuple):
 
     name: str
     bits_per_weight: float  # on long rows, scales included
-    bound: float  # NMSE on N(0,1) that it must reach; 0: none
+    bound: float  # the NMSE on N(0,1) must reach it; 0 means that there is none
     note: str
 
 

@@ -70,7 +70,8 @@ class _CodedExperts:
         """Returns the experts on a GPU, which have no weights yet."""
         placed = PlacedExperts(forms, count, device)
         placed.exact = self.options.exact
-        object.__setattr__(layer, "walsh_placed", placed)  # no submodule: nothing to load
+        # It is no submodule, so nothing has to be loaded.
+        object.__setattr__(layer, "walsh_placed", placed)
         layer.register_buffer("walsh_experts", placed.table(), persistent=False)
         return placed
 
@@ -78,7 +79,8 @@ class _CodedExperts:
     def _install(layer: torch.nn.Module, ups: Sequence[Sequence[Packed]],
                  downs: Sequence[Sequence[Packed]]) -> None:
         packed = [one for own in (*ups, *downs) for one in own]
-        object.__setattr__(layer, "walsh_packed", packed)  # no submodules: nothing to load
+        # They are no submodules, so nothing has to be loaded.
+        object.__setattr__(layer, "walsh_packed", packed)
         layer.register_buffer("walsh_up", expert_table(ups), persistent=False)
         layer.register_buffer("walsh_down", expert_table(downs), persistent=False)
 
@@ -163,7 +165,8 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
         width = intermediate_size_per_partition
         rank = self.moe.moe_parallel_config.tp_rank
         ranks = self.moe.moe_parallel_config.tp_size
-        self.parts: dict[tuple[int, str], Part] = {}  # by the expert's number in this process
+        # The keys begin with the expert's number in this process.
+        self.parts: dict[tuple[int, str], Part] = {}
         for (number, part), form in self.forms.items():
             own = layer._map_global_expert_id_to_local_expert_id(number)
             if own < 0:

@@ -225,4 +225,4 @@ class TurboQuantization(WalshQuantization):
     method = "turboquant"
 
 
-CONFIGS = (WalshQuantization, TurboQuantization)  # in the order of METHODS
+CONFIGS = (WalshQuantization, TurboQuantization)  # they are in the order of METHODS

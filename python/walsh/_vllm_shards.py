@@ -63,7 +63,8 @@ class Part:
         self.rotations: list[Rotation] = [(str(k), int(b), int(s), bool(f))
                                           for k, b, s, f in form["rotation"]]
         self.rows, self.cols, self.first_col = rows, cols, col_rank * cols
-        self.ranges: list[tuple[int, int]] = []  # of the layer's rows, which every process divides
+        # These are ranges of the layer's rows, which all processes divide.
+        self.ranges: list[tuple[int, int]] = []
         first = 0
         for width in widths:
             self.ranges.append((first + row_rank * width, first + (row_rank + 1) * width))

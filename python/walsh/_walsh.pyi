@@ -101,10 +101,10 @@ def checksum(data: Any, /) -> str: ...
 def formats() -> list[tuple[str, float, float, str]]: ...
 
 # Layers of other frameworks, by number. Memory crosses the border as addresses.
-Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
-Array = tuple[str, int, int]  # name, rows, bytes of a row
-Matrix = tuple[int, str, int, int, int]  # address, type of values, rows, columns, stride
-Memory = tuple[int, int]  # address, bytes
+Rotation = tuple[str, int, int, bool]  # these are kind, block, seed and signs
+Array = tuple[str, int, int]  # these are name, rows and bytes of a row
+Matrix = tuple[int, str, int, int, int]  # these are address, type of values, rows, columns, stride
+Memory = tuple[int, int]  # these are address and bytes
 
 def layer_form(type: str, rows: int, cols: int, rotation: str, block: int, seed: int, fast: bool,
                /) -> tuple[str, list[Rotation]]: ...
@@ -135,7 +135,7 @@ def device_bytes(layer: int, /) -> int: ...
 def device_unavailable() -> str: ...
 
 # Layers and experts on a GPU alone, in memory of the caller.
-Form = tuple[str, int, int, Sequence[Rotation]]  # type, rows, columns, rotations
+Form = tuple[str, int, int, Sequence[Rotation]]  # these are type, rows, columns and rotations
 
 def device_types() -> list[str]: ...
 def device_memory(form: Form, /) -> int: ...

@@ -54,7 +54,7 @@ class CodedWeight(torch.Tensor):
         weight: CodedWeight = torch.Tensor._make_wrapper_subclass(
             cls, (layer.out_features, layer.in_features), dtype=layer.dtype, device=layer.device)
         weight._layer = layer
-        weight._is_hf_initialized = True  # for transformers: there is nothing to draw at random
+        weight._is_hf_initialized = True  # transformers then draws nothing at random
         return weight
 
     def __init__(self, layer: Linear) -> None:

@@ -58,7 +58,7 @@ def generation_arguments(arguments: dict[str, Any], max_gen_toks: int, stored: s
             raise usage(name, "is no argument of texts that walsh knows; known: "
                               f"do_sample, until, {', '.join((*_LENGTHS, *_NAMES))}")
     options = {_NAMES[name]: value for name, value in _DEFAULTS.items() if name not in stored}
-    options["repeat_last_n"] = -1  # of all tokens, as there
+    options["repeat_last_n"] = -1  # the penalty counts all tokens, as there
     options.update({_NAMES[name]: value for name, value in rest.items()})
     if not sample:
         options["temperature"] = 0.0

@@ -64,7 +64,7 @@ class TurboQuantConfig:
     rotation: str = "hadamard"
     seed: int = 42
     type: Optional[str] = None
-    block: int = 0  # rotation block; 0: the type's own
+    block: int = 0  # it is that of the rotation; 0 means the type's own
     ignore: list[str] = field(default_factory=lambda: ["lm_head"])
     overrides: list[str] = field(default_factory=list)
     shape_gain: bool = False
@@ -156,7 +156,7 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
         nonlocal layers, before, after
         plain = nn.Linear(weight.shape[1], weight.shape[0], False, device="meta")
         plain.weight = nn.Parameter(weight, requires_grad=False)
-        plain.bias = cast(nn.Parameter, bias)  # or None
+        plain.bias = cast(nn.Parameter, bias)  # it may be None
         try:
             quantized = Linear.from_linear(plain, type=kind, **options)
         except Error as error:

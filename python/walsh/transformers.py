@@ -81,7 +81,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
         self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
-        self.source: Any = None  # the config of an FP8 checkpoint that is compressed
+        self.source: Any = None  # an FP8 checkpoint that is compressed has this config
         self.post_init()
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class _DecodeFp8(Fp8Dequantize):  # type: ignore[misc]
         if not block or scales.dim() < 2 or not known or any(
                 -(-size // part) != count
                 for size, part, count in zip(shape, block, scales.shape[-2:])):
-            wanted = {"output_dtype": output_dtype} if output_dtype else {}  # not in 5.8
+            wanted = {"output_dtype": output_dtype} if output_dtype else {}  # 5.8 does not have it
             return super()._dequantize_one(  # type: ignore[no-any-return]
                 quantized, scales, **wanted)
         own = scales.to(torch.float32)
@@ -168,7 +168,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
 
     def __init__(self, quantization_config: WalshConfig, **options: Any) -> None:
         super().__init__(quantization_config, **options)
-        self._types: dict[str, str] = {}  # of the layers that will be encoded
+        self._types: dict[str, str] = {}  # the layers that will be encoded have these
         # Layers of experts are found by the names of their modules, as they become ready.
         self._experts: dict[str, dict[tuple[int, str], Linear]] = {}
         self._part_names: tuple[str, ...] = PARTS
@@ -194,7 +194,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         """Puts a quantized layer with these weights in the place of a plain one."""
         layer = self._encoded(name, weight)
         plain: Any = model.get_submodule(name)
-        layer.bias = plain.bias  # loaded before or after
+        layer.bias = plain.bias  # it is loaded before or after
         model.set_submodule(name, layer)
 
     def encode_experts(self, model: nn.Module, name: str, parameter: str,

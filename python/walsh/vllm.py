@@ -24,7 +24,7 @@ from ._error import Error, usage
 from ._forms import stored_forms, with_group
 from ._rules import Rules
 
-FORMAT_VERSION = 1  # of the quantization_config of a stored folder
+FORMAT_VERSION = 1  # the quantization_config of a stored folder has it
 _COMMON = ("quant_method", "ignore", "seed", "activations", "fast")
 _KNOWN = {
     "walsh": _COMMON + ("type", "overrides", "rotation", "block", "shape_gain", "modules",
@@ -137,7 +137,7 @@ def _accept_options() -> None:
         given = model_config.quantization_config
         if model_config.quantization not in METHODS or given is None:
             return build(model_config, load_config)
-        if not isinstance(given, dict):  # vLLM's class, made before this plugin was loaded
+        if not isinstance(given, dict):  # this is vLLM's class, made before this plugin was loaded
             given = {"ignore": list(given.ignore)}
         stored = getattr(model_config.hf_config, "quantization_config", None) or {}
         kind = weight_utils.get_quantization_config(model_config.quantization)

@@ -30,8 +30,9 @@ constexpr double kLeastBits = 1, kMostBits = 16;
 constexpr int64_t kShortWindow = 128;
 constexpr uint64_t kManyWeights = 1'000'000'000;
 
-constexpr uint64_t kTextSeed = 2;                      // another text than that of calibration
-constexpr uint64_t kSessionBytes = uint64_t{4} << 30;  // on a GPU
+constexpr uint64_t kTextSeed = 2;  // calibration draws another text
+// A GPU keeps this many bytes free for a session.
+constexpr uint64_t kSessionBytes = uint64_t{4} << 30;
 
 void check(const AllocateOptions& options) {
   if ((options.bits_per_weight != 0) == (options.file_bytes != 0)) {
@@ -119,7 +120,8 @@ class Allocator {
     return std::min(options_.windows, all / 2);
   }
 
-  // Encoding counts as much as the stand-in's code; measuring moments takes half a pass more.
+  // Encoding is counted as the stand-in's code takes; measuring moments for a calibration takes
+  // half a pass over its text more.
   AllocationCost cost(bool known, const Compressor& recipe) const {
     const double token_seconds = seconds_per_token(*model_);
     const auto tokens = static_cast<double>(windows() * options_.ctx);
@@ -139,8 +141,10 @@ class Allocator {
     cost.whole = options_.evaluations + 4;
     const double share =
         static_cast<double>(sensitivity_window()) / static_cast<double>(options_.ctx);
-    double passes = static_cast<double>(cost.whole + 5);  // and the reference, and the verification
-    passes += share * (1 + static_cast<double>(cost.alone) / 2);  // from the tensor's layer on
+    // The 5 are the reference and the verification.
+    double passes = static_cast<double>(cost.whole + 5);
+    // A pass begins at the tensor's layer, on average half way.
+    passes += share * (1 + static_cast<double>(cost.alone) / 2);
     cost.seconds = passes * tokens * token_seconds +
                    static_cast<double>(weights) / threads * 1e-9 *
                        encoding_cost(*recipe.recipe().type, recipe.recipe().encode, false);
@@ -306,14 +310,15 @@ class Allocator {
     return result;
   }
 
-  // Scales a sum of the tensors' own damages by the ratio that was measured for the uniform format.
+  // Scales a sum of the tensors' own damages by the ratio of measured to summed damage, which is
+  // known for the uniform format.
   double corrected(double damage) {
     const Measured& uniform = search_->measure(uniform_);
     return damage * uniform.kld.value / uniform.damage;
   }
 
-  // Maps the bytes of all layers in one format to its error, without formats that another one
-  // beats.
+  // Maps the bytes that all layers take in one format to the format's error. Formats that a smaller
+  // one beats are left out.
   std::map<double, double> uniform_errors() const {
     std::map<double, double> errors;
     Assignment assignment = uniform_;
@@ -325,12 +330,14 @@ class Allocator {
           errors.emplace(static_cast<double>(linear_bytes(assignment)), error);
       if (!is_new) known->second = std::min(known->second, error);
     }
-    for (auto e = std::next(errors.begin()); e != errors.end();)  // drops beaten ones
+    // Formats that a smaller one beats are dropped.
+    for (auto e = std::next(errors.begin()); e != errors.end();)
       e = e->second >= std::prev(e)->second ? errors.erase(e) : std::next(e);
     return errors;
   }
 
-  // The embedding and the head have the uniform format.
+  // Measures the model in which all layers have one error (Allocation::equal); embedding and head
+  // keep the uniform format.
   MeasuredRecipe describe_equal() {
     const std::map<double, double> known = uniform_errors();
     MeasuredRecipe result;

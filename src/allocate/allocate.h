@@ -24,23 +24,30 @@
 namespace walsh {
 
 struct AllocateOptions {
-  // Exactly one of these must be set: bits per weight of the linear layers, scales included, or
-  // bytes of the whole file, in which case embedding and head are allocated as well.
+  // Exactly one of these must be set. The first counts bits per weight of the linear layers, scales
+  // included; the second counts bytes of the whole file, and then embedding and head are allocated
+  // as well.
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
-  std::vector<const Format*> candidates;  // empty: default_candidates()
-  std::vector<int32_t> text;              // tokens to measure on; empty: the model generates a text
-  int32_t bos = -1;                       // replaces the first token of a window; -1: none
-  int64_t ctx = 512;                      // tokens per window
-  int64_t windows = 8;                    // for the search; the verification takes as many again
-  std::string sensitivity_file;           // read if it exists, written otherwise; empty: none
-  std::string conditions;    // what the measurement in the file must have used (sensitivity_file.h)
-  int64_t evaluations = 16;  // variations that are measured as whole models
-  Device device = {};        // that the model writes its text on and is measured on
-  // Called before anything is measured.
+  std::vector<const Format*> candidates;  // if empty, default_candidates() are used
+  // Divergence is measured on these tokens; if there are none, the model generates a text.
+  std::vector<int32_t> text;
+  // This token replaces the first one of a window; -1 replaces none.
+  int32_t bos = -1;
+  int64_t ctx = 512;    // a window has this many tokens
+  int64_t windows = 8;  // the search uses this many, the verification as many again
+  // The sensitivities are read from this file if it exists, otherwise written to it; empty means no
+  // file.
+  std::string sensitivity_file;
+  // The measurement in the file must have been made under these (sensitivity_file.h).
+  std::string conditions;
+  int64_t evaluations = 16;  // this many variations are measured as whole models
+  // The model writes its text and is measured on this device.
+  Device device = {};
+  // This is called before anything is measured.
   std::function<void(const AllocationCost&)> announce;
   // This is called before each step of a stage with the stage's name, the number of steps done, and
-  // the most steps of the stage. May throw to stop.
+  // the most steps of the stage. It may throw to stop.
   std::function<void(const char* stage, int64_t done, int64_t total)> progress;
 };
 
@@ -49,19 +56,19 @@ struct TensorAllocation {
   bool linear = false;
   uint64_t weights = 0, bytes = 0;
   const Format* format = nullptr;
-  double alpha = 0;   // divergence per relative squared error of this tensor alone
-  double damage = 0;  // divergence that the chosen format causes alone
+  double alpha = 0;   // it is the divergence per relative squared error of this tensor alone
+  double damage = 0;  // the chosen format causes this divergence alone
   double bits() const { return 8 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
 // Describes one way to quantize the model, with its measurements.
 struct MeasuredRecipe {
-  Recipe recipe;               // empty in Allocation::equal
-  double bits_per_weight = 0;  // of the linear layers
-  double linear = 0;           // predicted: the sum of the tensors' own damages
-  double predicted = 0;        // predicted, corrected by measured whole models
-  Estimate searched;           // measured on the text of the search
-  Estimate verified;           // measured on text that the search did not use
+  Recipe recipe;               // it is empty in Allocation::equal
+  double bits_per_weight = 0;  // it counts the linear layers
+  double linear = 0;           // it is predicted as the sum of the tensors' own damages
+  double predicted = 0;        // it is `linear`, corrected by measured whole models
+  Estimate searched;           // it was measured on the text of the search
+  Estimate verified;           // it was measured on text that the search did not use
 };
 
 struct Allocation {
@@ -69,8 +76,8 @@ struct Allocation {
   // Here all layers have one error, which lies between those of two formats as the allocated size
   // lies between theirs: this is what the same bits give without an allocation.
   MeasuredRecipe equal;
-  bool uniform_is_better = false;         // then the uniform format is to be used
-  std::vector<TensorAllocation> tensors;  // of the better of the two
+  bool uniform_is_better = false;         // if so, the uniform format is to be used
+  std::vector<TensorAllocation> tensors;  // they belong to the better of the two
   int64_t measured_tokens = 0, verified_tokens = 0;
   int64_t measured_recipes = 0;
   bool self_text = false;
@@ -82,9 +89,9 @@ struct Allocation {
 // device.
 std::vector<const Format*> default_candidates();
 
-// `base` determines everything but the formats (its `type` is not used); tensors that its rules
-// name keep their formats. `load` is passed to Model::load. Deterministic. Throws usage, limit if
-// nothing fits, and the errors of loading and encoding.
+// Chooses the formats. `base` determines everything else (its `type` is not used), and tensors that
+// its rules name keep their formats. `load` is passed to Model::load. The result is deterministic.
+// Throws usage, limit if nothing fits, and the errors of loading and encoding.
 Allocation allocate(const OpenCompressor& open, const Recipe& base, const AllocateOptions& options,
                     const LoadOptions& load);
 

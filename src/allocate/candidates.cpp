@@ -38,7 +38,7 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
   }
   const ModelPlan model =
       read_plan(compressors_[0]->config_json(), compressors_[0]->path() + ": config.json");
-  std::map<std::string, size_t> kinds;  // experts by kind
+  std::map<std::string, size_t> kinds;  // it counts the experts of each kind
   StepBudget steps(kRuleSteps);
   for (const TensorPlan& plan : compressors_[0]->tensors()) {
     if (plan.site < 0 || named_by_a_rule(base_, plan.name, steps)) continue;

@@ -21,13 +21,13 @@ using OpenCompressor = std::function<std::unique_ptr<Compressor>(const Recipe&)>
 
 inline constexpr size_t kMaxCandidates = 16;
 
-// This is one matrix, or the matrices of one kind of all experts of a layer, which get one format
+// This is one matrix, or the matrices of one kind of all experts of a layer: they get one format
 // because the effect of a single expert is too small to measure.
 struct CandidateTensor {
   std::string name;  // "*" stands for the number of an expert
   std::vector<std::string> members;
-  int64_t rows = 0, cols = 0;  // of each member
-  bool linear = false;         // a matrix of the layers; otherwise embedding or head
+  int64_t rows = 0, cols = 0;  // every member has this shape
+  bool linear = false;         // the layers have the matrix; otherwise it is embedding or head
   uint64_t weights() const {
     return members.size() * static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
   }
@@ -51,8 +51,9 @@ class Candidates {
   const Format& format(size_t tensor, int candidate) const;
   uint64_t bytes(size_t tensor, int candidate) const;
 
-  uint64_t linear_weights() const;      // in the layers, including tensors that are not free
-  uint64_t fixed_linear_bytes() const;  // of the tensors that are not free
+  // Returns the number of all weights in the layers, also of tensors that are not free.
+  uint64_t linear_weights() const;
+  uint64_t fixed_linear_bytes() const;  // these are the bytes of tensors that are not free
 
   // Returns the recipe with which stand_in_for() the formats encodes all of them.
   Recipe stand_in_recipe() const;
@@ -69,9 +70,9 @@ class Candidates {
   Recipe base_;
   std::vector<const Format*> formats_;
   bool whole_file_;
-  std::vector<std::unique_ptr<Compressor>> compressors_;  // one per candidate
+  std::vector<std::unique_ptr<Compressor>> compressors_;  // each candidate has one
   std::vector<CandidateTensor> tensors_;
-  std::map<std::string, size_t> index_;  // by the names of the members
+  std::map<std::string, size_t> index_;  // its keys are the names of the members
 };
 
 }  // namespace walsh

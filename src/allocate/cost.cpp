@@ -9,8 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kFew = 16, kMany = 128;  // tokens
-constexpr int64_t kSteps = 4;              // the first one finds nothing prepared
+constexpr int64_t kFew = 16, kMany = 128;  // these count tokens
+constexpr int64_t kSteps = 4;              // the first step finds nothing prepared
 
 double seconds(Clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -39,7 +39,7 @@ double seconds_per_step(const Model& model, SelfTextOptions options) {
   std::vector<Clock::time_point> begun;
   write_self_text(model, options, [&](int64_t, int64_t) { begun.push_back(Clock::now()); });
   if (begun.size() < 3) return 0;
-  const auto steps = static_cast<double>(begun.size() - 2);  // without the first one
+  const auto steps = static_cast<double>(begun.size() - 2);  // the first one does not count
   return seconds(begun.back() - begun[1]) / steps;
 }
 

@@ -1,4 +1,4 @@
-// Predicts what an allocation will take.
+// Predicts the time and the memory that an allocation will take.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,18 @@ namespace walsh {
 
 struct AllocationCost {
   double seconds = 0;
-  uint64_t bytes = 0;  // of memory, beside the unquantized model
-  int64_t alone = 0;   // measurements of a tensor alone
-  int64_t whole = 0;   // measurements of a whole model, at most
-  int64_t steps = 0;   // in which all windows of a text get a token; 0: the text is there
-  std::string note;    // why it is not measured on the GPU that was asked for; usually empty
+  uint64_t bytes = 0;  // this much memory is needed beside the unquantized model
+  int64_t alone = 0;   // a tensor is measured alone this many times
+  int64_t whole = 0;   // a whole model is measured at most this many times
+  // In this many steps all windows of a text get a token; 0 means that the text is there.
+  int64_t steps = 0;
+  // Says why the model is not measured on the GPU that was asked for; it is usually empty.
+  std::string note;
 };
 
-// Measure how long the model needs, with a few tokens: for a token of a text that is there, and for
-// a step of write_self_text, with drawing. What is on disk is read first.
+// These measure with a few tokens how many seconds the model takes for a token of a text that is
+// there, and for a step of write_self_text, drawing included. They first let the model read its
+// weights from the disk.
 double seconds_per_token(const ErringModel& model);
 double seconds_per_step(const Model& model, SelfTextOptions options);
 

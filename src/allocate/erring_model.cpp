@@ -5,7 +5,7 @@
 
 namespace walsh {
 
-// Tensors that err as long as this object lives.
+// Lets tensors err as long as this object lives, and makes them exact again at its end.
 class ErringModel::Scope {
  public:
   explicit Scope(ErringWeights& weights) : weights_(weights) {}
@@ -33,7 +33,8 @@ ErringModel::ErringModel(const std::vector<CandidateTensor>& tensors, StandIn& s
 }
 
 uint64_t ErringModel::bytes(int64_t tokens) const {
-  uint64_t layer_bytes = 0;  // of the largest one while all of its matrices err
+  // The largest layer takes this many bytes while all of its matrices err.
+  uint64_t layer_bytes = 0;
   for (int64_t layer = ErringWeights::kEmbedding; layer <= head(); ++layer) {
     uint64_t bytes = 0;
     for (const size_t t : weights_.of_layer(layer))
@@ -69,7 +70,7 @@ bool ErringModel::keeps_cache(int64_t layer) const {
   });
 }
 
-// Lets the whole model on a GPU err so.
+// Gives every tensor of the whole model, which is on a GPU, its error.
 void ErringModel::settle(std::span<const double> errors) {
   for (size_t t = 0; t < errors.size(); ++t)
     weights_.set(t, errors[t]);

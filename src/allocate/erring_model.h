@@ -18,8 +18,8 @@ namespace walsh {
 
 class ErringModel {
  public:
-  // `tensors` and `stand_in` outlive the model. `load` as for Model::load; a GPU gets room for
-  // texts of its `use`.
+  // `tensors` and `stand_in` outlive the model. `load` has the meaning that it has for Model::load;
+  // a GPU gets room for texts of its `use`.
   ErringModel(const std::vector<CandidateTensor>& tensors, StandIn& stand_in,
               const LoadOptions& load);
 
@@ -30,24 +30,25 @@ class ErringModel {
   };
   std::unique_ptr<Text> text(std::vector<std::vector<int32_t>> windows,
                              const std::function<void()>& check);
-  // Windows in front of the first layer.
+  // Returns a stream that holds the windows in front of the first layer.
   LayerStream stream(std::vector<std::vector<int32_t>> windows,
                      const std::function<void()>& check = {}) const;
 
-  // Divergence if each tensor errs by its relative squared error, 0 being none. On the CPU one
-  // layer at a time is decoded; a GPU keeps what errs until the next measurement wants something
-  // else.
+  // Returns the divergence if each tensor errs by its relative squared error, where 0 means that it
+  // is exact. On the CPU one layer at a time is decoded; a GPU keeps the erring matrices until the
+  // next measurement asks for others.
   Estimate divergence(Text& text, std::span<const double> errors);
-  // Returns the divergences if one tensor alone errs: [tensor][level]. What is in front of a tensor
-  // is computed only once. `progress` is called before each of them, with their number so far and
-  // in all, and may throw to stop.
+  // Returns the divergences [tensor][level] that each tensor causes alone at each level of error.
+  // The layers in front of a tensor are computed only once. `progress` is called before each of
+  // them, with their number so far and in all, and may throw to stop.
   std::vector<std::vector<double>> alone(Text& text, std::span<const double> levels,
                                          const std::function<void(int64_t, int64_t)>& progress);
 
   const Model& model() const { return weights_.model(); }
-  // Why the model is not on the GPU that was asked for; usually empty.
+  // Says why the model is not on the GPU that was asked for; the note is usually empty.
   const std::string& note() const { return weights_.note(); }
-  // The memory that measuring whole models on a text takes, and on as long a one kept beside it.
+  // Returns the memory that measuring whole models takes for a text and for one of the same length
+  // that is kept beside it.
   uint64_t bytes(int64_t tokens) const;
 
  private:
@@ -59,7 +60,7 @@ class ErringModel {
 
   const std::vector<CandidateTensor>& tensors_;
   ErringWeights weights_;
-  std::shared_ptr<LayerRunner> runner_;  // on a GPU: of all texts
+  std::shared_ptr<LayerRunner> runner_;  // only a GPU has it; it runs all texts
 };
 
 }  // namespace walsh

@@ -92,7 +92,7 @@ void ErringWeights::find_places() {
   const ModelConfig& config = model_->config;
   places_[config.layer_embedding.weight] = {kEmbedding, 0, true};
   places_[config.head.weight] = {head(), 0};
-  places_[config.embedding] = {kEmbedding, 0};  // also of a head that is the same matrix
+  places_[config.embedding] = {kEmbedding, 0};  // a head that is the same matrix is found here too
   for (int64_t l = 0; l < head(); ++l) {
     int matrix = 0;
     for (const MatrixDesc& desc : config.layers[static_cast<size_t>(l)].matrices)
@@ -137,7 +137,8 @@ Tensor ErringWeights::in_memory(const Place& place) {
   return place.layer >= 0 ? linear(place).dense : table(place).stored;
 }
 
-// As the model has it in memory.
+// Returns the matrix as the model has it in memory. It is stored by heads where the model needs
+// that, and is exact if `error` is 0.
 Tensor ErringWeights::matrix(const std::string& name, const Place& place, double error) {
   const MatrixForm* form = form_of(place);
   const bool by_head = form != nullptr && form->by_head;

@@ -17,11 +17,14 @@ namespace walsh {
 
 class ErringWeights {
  public:
-  static constexpr int64_t kEmbedding = -1;  // in front of layer 0; the head comes behind the last
+  // This number of a layer means the embedding, in front of layer 0; the head comes behind the
+  // last.
+  static constexpr int64_t kEmbedding = -1;
 
   // `tensors` and `stand_in` outlive this object. Loads the model on load.device, or on the CPU if
   // a GPU refuses it or cannot measure its layers one by one; note() then says why. A GPU gets the
-  // weights as f32 if these fit, because it rounds what a product reads to the type of the weights.
+  // weights as f32 if these fit, because it rounds the inputs of a product to the type of the
+  // weights.
   ErringWeights(const std::vector<CandidateTensor>& tensors, StandIn& stand_in,
                 const LoadOptions& load);
 
@@ -30,10 +33,10 @@ class ErringWeights {
   int64_t head() const { return static_cast<int64_t>(model_->layers.size()); }
   // Returns the numbers of a layer's tensors.
   const std::vector<size_t>& of_layer(int64_t layer) const;
-  // Lets a tensor err by this relative squared error from now on; 0: it is exact. On the CPU what
-  // errs takes memory, on a GPU it is written to the place of what is exact.
+  // Lets a tensor err by this relative squared error from now on; 0 makes it exact. On the CPU
+  // erring matrices take memory; on a GPU they are written over the exact ones.
   void set(size_t tensor, double error);
-  // The model may be used.
+  // Ends the changes, after which the model may be used.
   void finish() { placement_->finish(); }
 
  private:
@@ -41,7 +44,7 @@ class ErringWeights {
   struct Place {
     int64_t layer = kEmbedding;
     int matrix = 0;
-    bool of_layers = false;  // of the two tables that tokens look up: the second one
+    bool of_layers = false;  // it is the second of the two tables that tokens look up
   };
 
   Model load_model(LoadOptions load);
@@ -61,9 +64,9 @@ class ErringWeights {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Placement> placement_;
   std::map<std::string, Place> places_;
-  std::map<int64_t, std::vector<size_t>> by_layer_;  // tensors
-  std::vector<double> errors_;                       // of tensors
-  std::map<std::string, Tensor> exact_;              // on the CPU: what the model uses in place
+  std::map<int64_t, std::vector<size_t>> by_layer_;  // it lists the tensors of each layer
+  std::vector<double> errors_;                       // each tensor has one
+  std::map<std::string, Tensor> exact_;              // the CPU's model uses these in place
 };
 
 }  // namespace walsh

@@ -22,7 +22,8 @@ uint64_t most_bytes(const std::vector<Choice>& item) {
   return std::ranges::max_element(item, {}, &Choice::bytes)->bytes;
 }
 
-// Returns the unit of sizes (see knapsack.h); `range` is the range of the total size.
+// Returns the unit in which sizes are counted (see knapsack.h). `range` is the largest total size
+// that the budget allows minus the smallest one.
 
 uint64_t unit_of(std::span<const std::vector<Choice>> items, uint64_t range) {
   uint64_t divisor = 0;
@@ -72,7 +73,7 @@ class Table {
 
  private:
   std::vector<double> best_, next_;
-  std::vector<std::vector<uint8_t>> picks_;  // per item and number of units
+  std::vector<std::vector<uint8_t>> picks_;  // each item has one pick for every number of units
 };
 
 }  // namespace

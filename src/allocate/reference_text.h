@@ -16,10 +16,10 @@ class ReferenceText {
  public:
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
 
-  // Keeps what the model of `stream`, which is behind its last layer, predicts: per position the
-  // most probable tokens, or all of them if they fit into max_bytes; the rest counts as one event,
-  // so that the divergence is never overstated. All windows are of one length, of two tokens or
-  // more. Throws bad_input if logits are not finite.
+  // Keeps what the model of `stream`, which is behind its last layer, predicts. Per position, these
+  // are the most probable tokens, or all of them if they fit into max_bytes. The rest counts as one
+  // event, so that the divergence is never overstated. All windows are of one length, of two tokens
+  // or more. Throws bad_input if logits are not finite.
   explicit ReferenceText(LayerStream& stream, uint64_t max_bytes = kMaxBytes);
 
   // Returns KL(reference || model of the stream) in nats over the tokens after the first of each
@@ -29,7 +29,7 @@ class ReferenceText {
 
   // Returns the number of compared positions.
   int64_t tokens() const { return static_cast<int64_t>(rest_.size()); }
-  int64_t kept() const { return kept_; }  // tokens per position
+  int64_t kept() const { return kept_; }  // this many tokens are kept per position
   uint64_t bytes() const { return logits_.size() * sizeof(float) + ids_.size() * sizeof(int32_t); }
 
  private:
@@ -40,10 +40,11 @@ class ReferenceText {
   double compare(int64_t position, std::span<const float> logits) const;
 
   int64_t window_, vocab_, kept_ = 0;
-  AlignedArray<float> logits_;  // [position][kept]
-  AlignedArray<int32_t> ids_;   // [position][kept]; empty if all tokens are kept, in their order
-  std::vector<double> normalizers_;  // per position, log of the sum of all exponentials
-  std::vector<double> rest_;         // per position, probability of the tokens not kept
+  AlignedArray<float> logits_;  // its shape is [position][kept]
+  // The ids have the shape [position][kept]; there are none if all tokens are kept, in their order.
+  AlignedArray<int32_t> ids_;
+  std::vector<double> normalizers_;  // each position has the log of the sum of all exponentials
+  std::vector<double> rest_;         // each position has the probability of the tokens not kept
 };
 
 }  // namespace walsh

@@ -93,8 +93,8 @@ Assignment AllocationSearch::solve(const std::vector<double>& factors) const {
   return solve_knapsack(items, budget_, kWhere).picks;
 }
 
-// Returns factors that pull the damage per weight of each matrix towards the mean: trust 1 leaves
-// it as measured, trust 0 makes all equal.
+// Returns factors that pull the damage per weight of each matrix towards the mean. Trust 1 leaves
+// it as measured, and trust 0 makes all equal.
 std::vector<double> AllocationSearch::shrunken(double trust) const {
   const auto& tensors = candidates_.tensors();
   double logs = 0, count = 0;

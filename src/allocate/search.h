@@ -16,7 +16,7 @@ namespace walsh {
 
 struct Measured {
   Assignment assignment;
-  double damage = 0;  // the sum of the tensors' own damages
+  double damage = 0;  // it is the sum of the tensors' own damages
   Estimate kld;
 };
 
@@ -37,14 +37,14 @@ class AllocationSearch {
   Measured best(int64_t evaluations);
   // Returns the sum of the tensors' own damages.
   double damage(const Assignment& assignment) const;
-  uint64_t bytes(const Assignment& assignment) const;  // of the free tensors
+  uint64_t bytes(const Assignment& assignment) const;  // it counts the free tensors
 
   // Returns all measured assignments, in the order of measurement.
   const std::vector<Measured>& history() const { return history_; }
   const Measured& measure(const Assignment& assignment);
 
  private:
-  using Group = std::vector<size_t>;  // indices of tensors
+  using Group = std::vector<size_t>;  // it has indices of tensors
   std::vector<Group> make_groups() const;
   // Returns the knapsack's answer if the damage of tensor t were factors[t] times the measured one.
   Assignment solve(const std::vector<double>& factors) const;

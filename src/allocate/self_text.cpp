@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-SamplerOptions plain_options(uint64_t seed) {  // nothing is cut off the model's distribution
+SamplerOptions plain_options(uint64_t seed) {  // they cut nothing off the model's distribution
   SamplerOptions plain;
   plain.temperature = 1;
   plain.top_k = 0;

@@ -1,5 +1,5 @@
-// Measures how much each tensor's rounding hurts: the KL divergence that it causes alone, with the
-// rest of the model unquantized.
+// Measures how much each tensor's rounding hurts, as the KL divergence that it causes alone, with
+// the rest of the model unquantized.
 #pragma once
 
 #include <functional>
@@ -15,36 +15,38 @@ namespace walsh {
 inline constexpr double kLeastDamage = 1e-12, kMostDamage = 1e6;
 
 // Gives the divergence as a function of a tensor's relative squared error D, through one or two
-// measured points: alpha D + beta D^2, the first even orders of the error itself; a power of D if a
-// coefficient would not be positive; proportional to D with one point.
+// measured points. With two it is alpha D + beta D^2, the first even orders of the error itself, or
+// a power of D if a coefficient would not be positive. With one point it is proportional to D.
 struct DamageCurve {
-  double nmse[2] = {};    // ascending
-  double damage[2] = {};  // measured there
+  double nmse[2] = {};    // errors are ascending
+  double damage[2] = {};  // these were measured at the errors
   int points = 0;
 
-  double at(double nmse) const;  // limited to kMostDamage
-  double alpha() const;          // limit of damage / error as the error vanishes
-  // Returns by how much the damage of the larger error exceeds a proportional one; 1: not at all.
+  double at(double nmse) const;  // it is limited to kMostDamage
+  double alpha() const;          // it is the limit of damage / error as the error vanishes
+  // Returns by how much the damage of the larger error exceeds a proportional one, as a factor that
+  // is 1 if it does not.
   double excess() const;
 
  private:
-  double beta() const;  // 0 if the curve is a power
+  double beta() const;  // it is 0 if the curve is a power
 };
 
 struct Sensitivity {
-  std::vector<DamageCurve> curves;  // per tensor
-  std::vector<std::vector<double>>
-      damage;  // per tensor and candidate; 0 for a tensor that stays unquantized
+  std::vector<DamageCurve> curves;  // each tensor has one
+  // Each tensor has a damage per candidate, which is 0 for one that stays unquantized.
+  std::vector<std::vector<double>> damage;
 };
 
 // Computes the damage of all candidates from the curves.
 void predict_damage(const Candidates& candidates, Sensitivity& sensitivity);
 
-// Returns the errors at which tensors are measured, in rising order: the largest error of all
-// candidates, and the smallest of those that are large enough to be measured.
+// Returns the errors at which tensors are measured, in rising order. They are the largest error of
+// all candidates, and the smallest of those that are large enough to be measured.
 std::vector<double> measured_errors(const std::vector<const Format*>& formats);
 
-// Lets one tensor at a time err. Deterministic. `progress` is called as by ErringModel::alone.
+// Measures by letting one tensor at a time err; the result is deterministic. `progress` is called
+// as by ErringModel::alone.
 Sensitivity measure_sensitivity(const Candidates& candidates, ErringModel& model,
                                 ErringModel::Text& text,
                                 const std::function<void(int64_t, int64_t)>& progress = {});

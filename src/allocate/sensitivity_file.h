@@ -11,13 +11,13 @@
 
 namespace walsh {
 
-// Returns the text of a file of sensitivities; nothing if there is no file (after symbolic links)
-// or `path` is empty. Throws io, bad_input or limit naming the file if it cannot be read, and
-// bad_input if it contains no curves, so that this is known before anything is measured.
+// Returns the text of a file of sensitivities. Returns nothing if there is no file (after symbolic
+// links) or `path` is empty. Throws io, bad_input or limit naming the file if it cannot be read,
+// and bad_input if it contains no curves, so that this is known before anything is measured.
 std::optional<std::string> read_sensitivity(const std::string& path);
 
-// Returns JSON. `conditions` describes what the measurement depends on besides the tensors: text,
-// probe, calibration, recipe.
+// Returns the sensitivities as JSON. `conditions` describes what the measurement depends on besides
+// the tensors, which is the text, the probe, the calibration and the recipe.
 std::string format_sensitivity(const Candidates& candidates, const Sensitivity& sensitivity,
                                std::string_view conditions);
 
@@ -27,7 +27,7 @@ std::map<std::string, DamageCurve> parse_curves(std::string_view json, const std
                                                 std::string_view conditions);
 
 // Does the same for the tensors of `candidates`, which may have other formats; throws bad_input if
-// one is missing.
+// a tensor is missing.
 Sensitivity parse_sensitivity(std::string_view json, const std::string& where,
                               const Candidates& candidates, std::string_view conditions);
 

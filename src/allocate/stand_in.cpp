@@ -33,7 +33,8 @@ void invert_outputs(const Rotation& rotation, int64_t rows, int64_t cols, Thread
 
 double declared_nmse(const Format& format) {
   if (format.bound > 0) return format.bound;
-  if (const auto full_profile = codec_of(format).full_profile) {  // of one that is faster
+  // A faster profile declares no bound.
+  if (const auto full_profile = codec_of(format).full_profile) {
     const Format& full = full_profile(format);
     if (full.bound > 0) return full.bound;
   }
@@ -41,7 +42,8 @@ double declared_nmse(const Format& format) {
               std::string(format.name) + " declares no error, so its damage cannot be predicted");
 }
 
-// Errors of formats that are not rotated have different shapes, so one of these formats stands in.
+// One of these formats stands in where they are not rotated, because their errors have other
+// shapes.
 const Format& stand_in_for(std::span<const Format* const> formats) {
   if (formats.front()->rotation_block != 0) return get_format("tq3");
   return **std::max_element(formats.begin(), formats.end(), [](const Format* a, const Format* b) {
@@ -93,7 +95,7 @@ void StandIn::decode(const Tensor& coded, std::span<const float> scales, int64_t
 }
 
 Tensor StandIn::erring(const std::string& name, const Tensor& original, double nmse) {
-  constexpr int64_t kRows = 16;  // decoded at a time
+  constexpr int64_t kRows = 16;  // this many rows are decoded at a time
   const Tensor& coded = encoded(name);
   const int64_t rows = coded.rows, cols = coded.cols;
   const std::span<const float> scales = compressor_->column_scales(name);

@@ -1,4 +1,4 @@
-// Makes errors that stand for those of any format: a code that is quick to encode rounds a matrix
+// Makes errors that stand for those of any format. A code that is quick to encode rounds a matrix
 // once, and its error is brought to the size that the format declares. Balancing and error feedback
 // shape it as they shape the errors of all formats.
 #pragma once
@@ -23,15 +23,15 @@ const Format& stand_in_for(std::span<const Format* const> formats);
 
 class StandIn {
  public:
-  // The type of the `compressor`'s recipe is stand_in_for the formats.
+  // The recipe of `compressor` has as its type stand_in_for() the formats.
   StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool);
 
   // Returns the unquantized model, in the basis of erring(), with all matrices as f32 if `wide`.
   std::unique_ptr<WeightSource> plain(bool wide = false) const;
-  // Returns the matrix `original`, of plain(), with an error of this relative size, as f32. Encodes
-  // it when it is asked for the first time, and keeps the code.
+  // Returns the matrix `original` of plain() as f32 with an error of this relative size. The first
+  // call for a matrix encodes it; the code is kept.
   Tensor erring(const std::string& name, const Tensor& original, double nmse);
-  uint64_t bytes() const { return bytes_; }  // of what is kept
+  uint64_t bytes() const { return bytes_; }  // the kept codes take this many bytes
 
  private:
   const Tensor& encoded(const std::string& name);
@@ -39,13 +39,13 @@ class StandIn {
   void decode(const Tensor& coded, std::span<const float> scales, int64_t begin, int64_t end,
               float* out) const;
   // Returns the factors by which calibrated balancing multiplied this matrix's rows, because
-  // another matrix's input (of o or down) was balanced; empty if none.
+  // another matrix's input (of o or down) was balanced. Otherwise returns none.
   std::vector<float> row_factors(const std::string& name, int64_t rows);
 
   std::unique_ptr<Compressor> compressor_;
   ThreadPool& pool_;
   ModelPlan plan_;
-  std::map<std::string, int> fed_sites_;  // of the matrices whose rows are balanced
+  std::map<std::string, int> fed_sites_;  // matrices whose rows are balanced have an entry
   std::map<std::string, Tensor> encoded_;
   uint64_t bytes_ = 0;
 };

@@ -42,7 +42,7 @@ std::string text_id(const std::string& text) {
   return text.empty() ? "none" : checksum(std::as_bytes(std::span(text))).hex();
 }
 
-// Identifies a checkpoint by its weights and by what else determines the model's function and
+// Identifies a checkpoint by its weights and by the files that determine the model's function and
 // tokens. Reading it takes seconds; using another checkpoint's measurements would waste hours.
 std::string checkpoint_id(WeightSource& source) {
   ChecksumStream sum;
@@ -65,7 +65,7 @@ std::string checkpoint_id(WeightSource& source) {
   return sum.digest().hex();
 }
 
-// Describes what the damage of a single tensor depends on.
+// Describes the conditions on which the damage of a single tensor depends.
 std::string conditions(const AllocationRequest& request, const Recipe& base,
                        const std::optional<PreparedCalibration>& calibration,
                        const std::string& checkpoint, const std::string& text) {

@@ -13,21 +13,22 @@
 
 namespace walsh {
 
-// Every expert has products to gate and up of its `width`, whose rows lie side by side, and one
-// back from them. Calls take device memory, run on the caller's stream, and neither allocate nor
-// wait, so that they can be captured into a graph. Const use is thread-safe; calls make this device
-// the calling thread's device.
+// Each expert has products to gate and up, of `width` rows each which lie side by side, and a
+// product back from them. Calls take device memory, run on the caller's stream, and neither
+// allocate nor wait, so that they can be captured into a graph. Const use is thread-safe; calls
+// make this device the calling thread's device.
 class DeviceExperts {
  public:
   struct Shape {
-    // All experts have these layers: gate and up together, or gate, then up; down is the last.
+    // All experts have these layers. The first is gate and up together, or gate and up follow each
+    // other; down is the last.
     std::vector<LayerForm> layers;
-    int64_t count = 0;  // of experts
+    int64_t count = 0;  // there are this many experts
 
     int64_t width() const { return layers.back().cols; }
     int64_t hidden() const { return layers.back().rows; }
   };
-  // Throws usage if sizes of layers do not fit each other, or for what a GPU has no kernels for.
+  // Throws usage if the sizes of layers do not fit each other, or if a GPU has no kernels for them.
   static uint64_t memory_bytes(const Shape& shape);
   // Takes memory_bytes(shape) of the caller's memory on GPU `device`, and has no weights yet.
   DeviceExperts(const Shape& shape, int device, const DeviceMemory& memory);
@@ -37,23 +38,24 @@ class DeviceExperts {
 
   int device() const;
   const Shape& shape() const;
-  int64_t padded_cols(size_t layer) const;  // row length of dequantized weights
+  int64_t padded_cols(size_t layer) const;  // a row of dequantized weights has this length
   // Returns whether the weights of several experts can be encoded as those of one matrix, their
   // rows behind each other, with the same bytes.
   bool encodes_together(size_t layer) const;
 
-  // Copies weights of one layer of the experts from number `first` on, as many as the rows of
-  // `stored` are for, behind the work on `stream`. Must not be called beside others.
+  // Copies weights of one layer of the experts from number `first` on, as many experts as the rows
+  // of `stored` are for, behind the work on `stream`. No other call may run meanwhile.
   void fill(size_t layer, int64_t first, const Tensor& stored, cuda::Stream stream);
 
   struct Call {
-    MatrixView x;                    // [rows][hidden]
-    const float* weights = nullptr;  // [rows][chosen]
-    const void* ids = nullptr;       // [rows][chosen], of experts; others stand for none
-    bool wide = false;               // ids are int64, not int32
+    MatrixView x;                    // its shape is [rows][hidden]
+    const float* weights = nullptr;  // its shape is [rows][chosen]
+    // These are the experts' numbers, [rows][chosen]; any other number stands for none.
+    const void* ids = nullptr;
+    bool wide = false;  // the ids are int64, not int32
     int chosen = 0;
     GateFunction function = GateFunction::silu;
-    void* out = nullptr;  // [rows][hidden], of the type of x
+    void* out = nullptr;  // its shape is [rows][hidden], its type is that of x
   };
   // Returns the bytes of the workspace of multiply(), which is 256-byte aligned.
   uint64_t workspace_bytes(int64_t rows, int chosen, DType type) const;

@@ -1,5 +1,5 @@
-// Brings weights to a GPU in the order that kernels read, for other frameworks: encodes what is in
-// their memory there, and copies what is stored.
+// Brings weights to a GPU in the order that kernels read, for other frameworks: it encodes weights
+// in their GPU memory, and copies stored ones.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace walsh {
 
-// The caller owns this device memory, aligned to 256 bytes. It outlives what is made in it.
+// The caller owns this device memory, aligned to 256 bytes. It outlives the objects that are made
+// in it.
 struct DeviceMemory {
   void* memory = nullptr;
   uint64_t bytes = 0;
 };
 
-// Owns what loading needs beside the weights: buffers of the encoder, page-locked memory. There is
-// one per GPU and process. Calls are thread-safe and make this device the calling thread's device.
+// Owns the buffers of the encoder and the page-locked memory that loading needs beside the weights.
+// There is one per GPU and process. Calls are thread-safe and make this device the calling thread's
+// device.
 class DeviceLoader {
  public:
   // Returns the loader of GPU `device`, which the first call makes. Throws usage if there is no

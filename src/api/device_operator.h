@@ -29,14 +29,14 @@ class DeviceOperator {
 
   int device() const;
   const LayerForm& form() const;
-  uint64_t bytes() const;  // of device memory
+  uint64_t bytes() const;  // the layer takes this much device memory
   // Returns the row length of dequantized weights, which is at least the layer's.
   int64_t padded_cols() const;
 
   // Returns whether multiply() is to be used for this many rows. Otherwise a product with
   // dequantize()'s weights is faster, or, with `exact`, avoids rounding inputs to int8.
   bool multiplies(int64_t rows, bool exact) const;
-  // Returns the bytes of the workspace of multiply(), by the number of rows and their type.
+  // Returns how many bytes the workspace of multiply() needs for this many rows of this type.
   uint64_t workspace_bytes(int64_t rows, DType type) const;
   // Computes y[m][rows] = x[m][cols] W^T with int8 inputs as the format prescribes; y has the type
   // and row count of x, with `y_stride` values from row to row. The workspace is 256-byte aligned.

@@ -14,7 +14,7 @@
 namespace walsh {
 namespace {
 
-// A text is assumed to have so many positions if the context is as long as memory allows.
+// A text is assumed to have this many positions if the context is as long as memory allows.
 constexpr int64_t kPositions = 8192;
 
 uint64_t free_bytes(const Device& device) {
@@ -65,7 +65,7 @@ std::unique_ptr<DraftModel> load_draft_model(const std::string& path, const std:
   return draft;
 }
 
-// Refuses a model without a layer that predicts further tokens before its weights are read.
+// Refuses a model that has no layer which predicts further tokens, before its weights are read.
 void require_ahead(const std::string& path, const Recipe* recipe, ThreadPool& pool) {
   const auto source = open_weights(path, recipe, pool);
   if (read_config(*source).ahead.present()) return;

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Keeps what was read of a text.
+// Receives and keeps the vector that the scheduler read of a text.
 class ReadText : public RequestSink {
  public:
   explicit ReadText(std::vector<float>& values) : values_(values) {}

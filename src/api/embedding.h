@@ -13,13 +13,13 @@
 
 namespace walsh {
 
-// Holds EmbeddingOptions after the model's files have filled in what they leave open.
+// Holds EmbeddingOptions after the model's files have decided the options that are left open.
 struct EmbeddingForm {
   Reading pooling = Reading::last;
   bool normalize = true;
-  int64_t dimensions = 0;  // the first so many values; 0: all
+  int64_t dimensions = 0;  // only this many leading values remain; 0 means all
 
-  // Makes an embedding of a pooled state.
+  // Makes an embedding of the state that pooling gave, in place.
   void apply(std::vector<float>& values) const;
 };
 
@@ -30,8 +30,8 @@ EmbeddingForm embedding_form(const LoadedModel& model, const EmbeddingOptions& o
 // Returns the request for a text that is read.
 TextRequest reading_request(std::span<const int32_t> prompt, Reading reading);
 
-// Steps until the texts have been read. Returns what their sinks got, in their order. Throws the
-// error of the first that failed.
+// Steps until the texts have been read. Returns the vectors that their sinks got, in the order of
+// the texts. Throws the error of the first text that failed.
 std::vector<std::vector<float>> read_texts(Scheduler& scheduler,
                                            std::span<const std::vector<int32_t>> prompts,
                                            Reading reading);

@@ -1,5 +1,5 @@
-// Gives the command and servers access to an engine beyond its public interface: opening with a
-// recipe and threads of their own, and the model inside.
+// Gives the command and servers access to an engine beyond its public interface. They open it with
+// a recipe and threads of their own, and use the model inside.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,13 @@ namespace walsh {
 
 struct OpenRequest {
   std::string path;
-  const Recipe* recipe = nullptr;                 // compress a folder while loading it
+  const Recipe* recipe = nullptr;                 // it compresses a folder while loading it
   LoadOptions load;                               // its pool is ignored
-  const GenerationOptions* generation = nullptr;  // checked before the weights are read
-  const TemplateText* chat_template = nullptr;    // replaces the model's
-  bool for_batches = false;                       // no context of its own until it is used
-  // Names a smaller model that drafts, for so many texts together; empty: none.
+  const GenerationOptions* generation = nullptr;  // they are checked before the weights are read
+  const TemplateText* chat_template = nullptr;    // it replaces the model's
+  // The engine has no context of its own until it is used.
+  bool for_batches = false;
+  // Names a smaller model, which drafts for `draft_texts` texts together; empty means none.
   std::string draft = {};
   int64_t draft_texts = 1;
 };

@@ -59,13 +59,13 @@ void read(const std::string& key, const Json& value, std::optional<Value>& field
   read(key, value, field.emplace());
 }
 
-// A seed of -1 is drawn.
+// Reads a seed; -1 stands for one that is drawn.
 void read(const std::string& key, const Json& value, std::optional<uint64_t>& field) {
   if (value.is_null() || (value.is_number_integer() && value == -1)) return field.reset();
   read(key, value, field.emplace());
 }
 
-// Reads {"TOKEN": BIAS}.
+// Reads biases of tokens, as {"TOKEN": BIAS}.
 void read(const std::string& key, const Json& value,
           std::vector<std::pair<int32_t, float>>& field) {
   if (!value.is_object()) refuse(key, value, "an object");

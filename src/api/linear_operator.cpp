@@ -36,7 +36,7 @@ uint64_t fingerprint_of(const LayerForm& form, const Tensor& tensor) {
   return stream.digest().low;
 }
 
-constexpr int64_t kMaxRows = 256;  // input rows multiplied together
+constexpr int64_t kMaxRows = 256;  // this many input rows are multiplied together
 
 void check_form(const LayerForm& form) {
   if (form.format->dense) {
@@ -77,7 +77,7 @@ const void* row_of(const MatrixView& m, int64_t row) {
 template <typename Body>
 void for_parts(RunThreads run, int64_t count, int64_t cost, const Body& body) {
   constexpr int64_t kCheap = 1 << 16;
-  constexpr int64_t kParts = 8;  // per thread
+  constexpr int64_t kParts = 8;  // each thread gets about this many parts
   if (count == 1 || cost < kCheap) {
     body(0, count);
     return;

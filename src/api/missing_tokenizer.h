@@ -7,7 +7,8 @@
 
 namespace walsh {
 
-// Says that the source has no tokenizer and what works without one; empty if it has one.
+// Returns a text which says that the source has no tokenizer and what works without one; it is
+// empty if the source has one.
 std::string missing_tokenizer(const WeightSource& source);
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// Opens a model by its path: stored, random, or compressed while it is loaded. Only the last needs
-// the pipeline that quantizes.
+// Opens a model by its path. The model is stored, random, or compressed while it is loaded. Only
+// the last needs the pipeline that quantizes.
 #include "quantize/pipeline/open.h"
 #include "api/load.h"
 #include "api/synthetic_model.h"

@@ -17,7 +17,8 @@
 namespace walsh {
 namespace {
 
-// Returns the type of embedding or head. A folder has no place for codes of these.
+// Returns the type of embedding or head. It must be dense for a folder, which has no place for
+// codes of these.
 const Format* end_type(const std::string& name, const CompressOptions& options) {
   if (!name.empty()) return &get_format(name);
   const bool folder = parse_output_kind(options.output_format) == OutputKind::folder;

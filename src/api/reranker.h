@@ -1,5 +1,6 @@
-// Models that judge whether a document answers a query by the tokens "yes" and "no", as
-// Qwen3-Reranker does (Zhang et al. 2025, "Qwen3 Embedding"; its model card has the prompt).
+// A reranker is a model that judges by the tokens "yes" and "no" whether a document answers a
+// query, as Qwen3-Reranker does (Zhang et al. 2025, "Qwen3 Embedding"; its model card has the
+// prompt).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace walsh {
 
 class Reranker {
  public:
-  // Returns nothing if the model lacks one of the tokens.
+  // Returns a reranker of the model, or nothing if the model lacks one of the two tokens.
   static std::optional<Reranker> of(const LoadedModel& model);
   // Returns whether a model's name says that it ranks.
   static bool is_named(std::string_view name);

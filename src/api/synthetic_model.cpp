@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view kPrefix = "synthetic:";
 constexpr int64_t kBytes = 256;
 
-// Returns a word after a space, different for each number: a, b, ..., z, aa, ba, ...
+// Returns a word after a space, different for each number. The words are a, b, ..., z, aa, ba and
+// so on.
 std::string word(int64_t number) {
   std::string text = " ";
   for (++number; number > 0; number = (number - 1) / 26)

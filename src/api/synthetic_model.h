@@ -1,5 +1,5 @@
-// Makes models of published shapes with random weights, named instead of read from a file, for
-// measuring speed.
+// Makes models of published shapes with random weights for measuring speed. A name stands for such
+// a model, so nothing is read from a file.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace walsh {
 
-// Returns whether `path` is "synthetic:SHAPE:TYPE", such as synthetic:8b:itq3_s: a shape of
-// SyntheticSource with all matrices in that format. In synthetic:8b:itq3_s,tq4 the second format is
-// that of embedding and head.
+// Returns whether `path` is "synthetic:SHAPE:TYPE", such as synthetic:8b:itq3_s. It names a shape
+// of SyntheticSource with all matrices in that format. In synthetic:8b:itq3_s,tq4 the second format
+// is that of embedding and head.
 bool names_synthetic(std::string_view path);
-// The model has a tokenizer of bytes and short words with a token for every row of the embedding.
-// Throws usage for a malformed name, an unknown shape or an unknown format.
+// Opens the model of such a name; its tokenizer has bytes and short words, a token for every row of
+// the embedding. Throws usage for a malformed name, an unknown shape or an unknown format.
 std::unique_ptr<WeightSource> open_synthetic(const std::string& path);
 
 }  // namespace walsh

@@ -25,19 +25,20 @@ class CpuMeter : public LayerMeter {
   struct Site {
     const Input* input;
     MeasuredInput measured;
-    std::function<void(float*)> rotate;  // into the basis of the folded model; may be empty
+    // Rotates an input into the basis of the folded model; it may be empty.
+    std::function<void(float*)> rotate;
   };
 
   void add(const Input& input, const CpuExecutor::InputRows& rows);
-  // Writes what the folded model reads in place of `rows`, [m][width], to folded_rows_.
+  // Writes the inputs of the folded model that correspond to `rows`, [m][width], to folded_rows_.
   void fold(const Site& site, const CpuExecutor::InputRows& rows);
 
   MeasuredCheckpoint& checkpoint_;
   Model model_;
   LayerStream stream_;
-  std::vector<Site> sites_;          // of the layer that is run
-  AlignedArray<float> folded_rows_;  // of one batch
-  std::vector<float> no_gain_;       // ones, [hidden]
+  std::vector<Site> sites_;          // the layer that is run has these
+  AlignedArray<float> folded_rows_;  // it holds one batch
+  std::vector<float> no_gain_;       // it holds `hidden` ones
 };
 
 }  // namespace walsh

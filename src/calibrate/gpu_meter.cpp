@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-// Left to the encoders, which may use the same GPU.
+// This much memory is left to the encoders, which may use the same GPU.
 constexpr uint64_t kEncoders = uint64_t{2} << 30;
 
 // Returns the model with nothing but the embedding.
@@ -27,7 +27,7 @@ ModelConfig embedding_of(const ModelConfig& config) {
   return part;
 }
 
-// Turns moments X^T X into those of rotated rows: R X^T X R^T.
+// Turns moments X^T X into those of rotated rows, which are R X^T X R^T.
 void rotate_moments(InputMoments& moments, const std::function<void(float*)>& rotate,
                     ThreadPool& pool) {
   const int64_t width = moments.width;
@@ -95,7 +95,7 @@ LoadOptions GpuMeter::options(const ModelConfig& part) const {
   return options;
 }
 
-// The head's part also has the last layer, because a part needs a layer.
+// Returns a model of one layer. The head's part has the last layer, because a part needs a layer.
 ModelConfig GpuMeter::part(int64_t layer) const {
   const ModelConfig& whole = checkpoint_.config();
   const bool is_head = layer == checkpoint_.layers();

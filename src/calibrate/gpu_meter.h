@@ -17,8 +17,8 @@ namespace walsh {
 class GpuMeter : public LayerMeter {
  public:
   // `checkpoint` outlives this object. `check` is called after each batch and may throw to stop.
-  // Throws, before anything is read, usage for what the GPU does not compute, and limit with the
-  // sizes for what does not fit there.
+  // Throws, before anything is read, usage for a model that the GPU does not compute, and limit
+  // with the sizes for one that does not fit there.
   GpuMeter(MeasuredCheckpoint& checkpoint, std::vector<std::vector<int32_t>> windows,
            const Device& device, std::function<void()> check);
 
@@ -29,7 +29,7 @@ class GpuMeter : public LayerMeter {
   void refuse_layers();
   // Returns the options that a part of the model is loaded with.
   LoadOptions options(const ModelConfig& part) const;
-  // Returns what the GPU holds while it measures a layer, or the head.
+  // Returns the part of the model that the GPU holds while it measures a layer or the head.
   ModelConfig part(int64_t layer) const;
   // Calls body(rows) for batches of all tokens while the executor holds their residual stream,
   // which it then takes back.
@@ -42,7 +42,7 @@ class GpuMeter : public LayerMeter {
   Device device_;
   std::function<void()> check_;
   SessionOptions session_;
-  AlignedArray<float> stream_;  // [all tokens][hidden]
+  AlignedArray<float> stream_;  // its shape is [all tokens][hidden]
 };
 
 }  // namespace walsh

@@ -29,8 +29,8 @@ std::vector<double> read_values(std::span<const std::byte> file, const GgufTenso
   return values;
 }
 
-// Returns the checkpoint's name of a matrix that llama.cpp calls so; empty if it is not known. "*"
-// stands for the number of an expert.
+// Returns the checkpoint's name of a matrix that llama.cpp calls `gguf`, or an empty one if that is
+// not known. "*" stands for the number of an expert.
 std::string checkpoint_name(std::string_view gguf, std::string_view model_type) {
   if (gguf == "output") return "lm_head.weight";
   constexpr std::string_view kLayer = "blk.";

@@ -17,7 +17,7 @@
 
 namespace walsh {
 
-// Returns the header of such a file; null for any other file. It refers to the bytes.
+// Returns the header of such a file, or null for any other file. It refers to the bytes.
 std::shared_ptr<const GgufContent> read_imatrix(std::span<const std::byte> bytes,
                                                 std::string_view where);
 
@@ -38,8 +38,8 @@ class ImatrixStatistics : public InputStatistics {
 
  private:
   struct Measured {
-    std::vector<double> sums;    // [experts][width], of squares
-    std::vector<double> counts;  // tokens, [experts]
+    std::vector<double> sums;    // these sum squares, [experts][width]
+    std::vector<double> counts;  // each expert got this many tokens
   };
 
   void add(const GgufContent& header, std::span<const std::byte> file, const GgufTensor& sums,
@@ -48,8 +48,9 @@ class ImatrixStatistics : public InputStatistics {
 
   std::string where_, note_;
   ModelPlan plan_;
-  std::map<std::string, Measured> measured_;  // by the name of a matrix, with "*" for the expert
-  std::string layer_;                         // whose moments are kept
+  // The key is the name of a matrix, with "*" for the expert.
+  std::map<std::string, Measured> measured_;
+  std::string layer_;  // the moments of this layer are kept
   std::map<std::pair<int, int>, InputMoments> kept_;
 };
 

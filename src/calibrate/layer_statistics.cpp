@@ -35,7 +35,7 @@ const InputMoments& LayerStatistics::moments(int site) {
     layer_ = -1;
   }
   while (layer_ < layer) {
-    measured_.clear();  // frees its memory first
+    measured_.clear();  // this frees its memory first
     measured_ = meter_->run(++layer_);
   }
   return measured_[index].moments;

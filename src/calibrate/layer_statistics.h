@@ -24,8 +24,8 @@ class LayerStatistics : public InputStatistics {
  public:
   // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool` must
   // outlive this object. `check` is called after each window and may throw to stop. A GPU that
-  // cannot run the model is not used, and note() says why. Throws as Model::load; usage for no
-  // tokens, tokens outside the vocabulary or a model that cannot be folded, limit for lack of
+  // cannot run the model is not used, and note() says why. Throws as Model::load, usage for no
+  // tokens, tokens outside the vocabulary or a model that cannot be folded, and limit for lack of
   // memory.
   LayerStatistics(const std::string& folder, std::vector<std::vector<int32_t>> windows,
                   ThreadPool& pool, std::function<void()> check = {},
@@ -40,11 +40,12 @@ class LayerStatistics : public InputStatistics {
 
   MeasuredCheckpoint checkpoint_;
   std::string note_;
-  std::unique_ptr<LayerMeter> meter_;  // behind layer_
+  std::unique_ptr<LayerMeter> meter_;  // it stands behind layer_
   // This layer's moments are known; the number of layers stands for the head.
   int64_t layer_ = -1;
-  std::vector<MeasuredInput> measured_;  // of a layer, in the order of make_plan
-  const InputMoments nothing_{0};        // for an expert that no token reached
+  // These are the inputs of a layer in the order of make_plan.
+  std::vector<MeasuredInput> measured_;
+  const InputMoments nothing_{0};  // an expert that no token reached gets it
 };
 
 }  // namespace walsh

@@ -74,7 +74,7 @@ void LayerStream::run_layer() {
   const bool is_read = std::any_of(layers.begin(), layers.end(), [&](const LayerDesc& later) {
     return later.attention.cache_of == index;
   });
-  if (is_read && index > 0)  // that of layer 0 is the embedding
+  if (is_read && index > 0)  // the input of layer 0 is the embedding
     state_.kept[index] = copy_of(state_.stream);
   const auto run = [&](int64_t, int64_t) { runner_->executor().run_layers(index, index + 1); };
   for_batches(run, index == 0, layers[static_cast<size_t>(index)].attention.cache_of);
@@ -105,7 +105,7 @@ void LayerStream::run_head(
     for (int64_t begin = 0; begin < rows; begin += most) {
       const int64_t count = std::min(most, rows - begin);
       executor.logits(begin, count);
-      executor.logit_row(0);  // brings all of them to the host
+      executor.logit_row(0);  // this brings all of them to the host
       runner_->model().pool().for_each(
           count, [&](int64_t i) { sink(first + begin + i, executor.logit_row(i)); });
     }
@@ -113,7 +113,8 @@ void LayerStream::run_head(
   for_batches(run, state_.next == 0, -1);
 }
 
-// The embedding also prepares what depends on the token in every layer, so it runs first.
+// Calls body for all batches. The embedding runs first, because it also prepares the values of
+// every layer that depend on the token.
 void LayerStream::for_batches(const std::function<void(int64_t rows, int64_t first)>& body,
                               bool first, int cache) {
   const int64_t hidden = runner_->model().config.hidden;

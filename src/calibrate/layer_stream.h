@@ -32,13 +32,13 @@ class LayerRunner {
  private:
   const Model& model_;
   SessionOptions session_;
-  std::unique_ptr<KvPages> pages_;  // of sequences that are used for all windows
+  std::unique_ptr<KvPages> pages_;  // sequences on these pages are used for all windows
   std::unique_ptr<PartExecutor> executor_;
   CpuExecutor* on_cpu_ = nullptr;
 };
 
-// Memory: the residual stream of all tokens, 4 bytes times hidden each, and as much for every layer
-// whose keys and values others attend to.
+// Holds the residual stream of a text between its layers. That takes 4 bytes times hidden for each
+// token, and as much for every layer whose keys and values others attend to.
 class LayerStream {
  public:
   // Each of the `windows` is a sequence of its own. `check` is called after each batch and may
@@ -52,7 +52,7 @@ class LayerStream {
 
   // Holds the state between two layers.
   struct State {
-    int64_t next = 0;  // the layer that comes next
+    int64_t next = 0;  // this layer comes next
     AlignedArray<float> stream;
     std::map<int, AlignedArray<float>> kept;
   };
@@ -65,7 +65,7 @@ class LayerStream {
 
   // Returns to the state before the first layer.
   void restart();
-  void run_layer();  // the next one
+  void run_layer();  // it runs the next one
   // Runs all layers up to this one. A GPU computes them without a break; it does not know layers
   // that attend to keys and values of others.
   void run_to(int64_t layer);
@@ -78,8 +78,8 @@ class LayerStream {
   void restore(const State& state);
 
  private:
-  // If the layers attend to keys and values of an earlier one (`cache`, else -1), these are stored
-  // first.
+  // Does the same. If the layers attend to keys and values of an earlier one (`cache`, else -1),
+  // these are stored first.
   void for_batches(const std::function<void(int64_t rows, int64_t first)>& body, bool first,
                    int cache);
   void put_stream(const float* from, int64_t rows);
@@ -88,8 +88,9 @@ class LayerStream {
   std::shared_ptr<LayerRunner> runner_;
   std::vector<std::vector<int32_t>> windows_;
   std::function<void()> check_;
-  // The stream is [all tokens][hidden]. Kept is the input of every layer whose keys and values
-  // others attend to: these are made again for each window, because the cache holds one only.
+  // The residual stream has the shape [all tokens][hidden]. The state also keeps the input of every
+  // layer whose keys and values others attend to: these are made again for each window, because the
+  // cache holds only one window.
   State state_;
 };
 

@@ -1,5 +1,5 @@
-// Holds the checkpoint that a calibration text runs through, and declares what measures it layer by
-// layer.
+// Holds the checkpoint that a calibration text runs through, and declares the interface of the
+// classes that measure it layer by layer.
 #pragma once
 
 #include <functional>
@@ -30,9 +30,9 @@ class MeasuredCheckpoint {
   ThreadPool& pool() const { return pool_; }
   int64_t layers() const { return static_cast<int64_t>(config_.layers.size()); }
   bool folded() const { return fold_ != nullptr; }
-  // Returns what rotates an input of a layer, or of the head (behind the last layer), into the
-  // basis of the folded model, after a norm without its gain if there is one. Empty: the input
-  // stays as it is.
+  // Returns a function that rotates an input of a layer, or of the head (behind the last layer),
+  // into the basis of the folded model. If a norm stands in front, the function takes its output
+  // without the gain. It is empty if the input stays as it is.
   std::function<void(float*)> rotation(int64_t layer, size_t input) const;
   // Returns how many values an input has.
   int64_t width(int64_t layer, size_t input) const;
@@ -45,7 +45,7 @@ class MeasuredCheckpoint {
   ThreadPool& pool_;
   ModelConfig config_;
   ModelPlan plan_;
-  std::unique_ptr<ResidualFold> fold_;  // null: none
+  std::unique_ptr<ResidualFold> fold_;  // null means that nothing is folded
 };
 
 // Holds the moments of one input of a layer, for all tokens and for each expert that reads it.

@@ -11,13 +11,15 @@
 
 namespace walsh {
 
-inline constexpr int64_t kCalibrationTokens = 98304;  // default
-inline constexpr int64_t kCalibrationWindow = 512;    // tokens evaluated as one sequence
+// A calibration takes this many tokens by default.
+inline constexpr int64_t kCalibrationTokens = 98304;
+// This many tokens are evaluated as one sequence.
+inline constexpr int64_t kCalibrationWindow = 512;
 
 // Returns whole windows of `window` tokens, spread evenly over the text, with their first token
-// replaced by `bos` unless it is negative. `tokens` is how many to take (rounded down to whole
-// windows, at least one); 0: kCalibrationTokens, or fewer if the text is shorter. Throws usage if
-// the text has fewer than asked for.
+// replaced by `bos` unless it is negative. `tokens` says how many to take, rounded down to whole
+// windows, of which there is at least one; 0 means kCalibrationTokens, or fewer if the text is
+// shorter. Throws usage if the text has fewer tokens than asked for.
 std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> text, int64_t tokens,
                                                       int64_t window, int32_t bos);
 
@@ -25,7 +27,7 @@ std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> t
 // model's positions.
 void check_windows(const ModelConfig& config, const std::vector<std::vector<int32_t>>& windows);
 
-// Windows that a GPU runs side by side have so many tokens together.
+// Windows that a GPU runs side by side have this many tokens together.
 inline constexpr int64_t kGpuBatchRows = 4096;
 
 // Returns the session that runs windows on a device: it has the longest one's positions, and as

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kWindow = 512;
 
-// Shows stage, share done and time left; without a terminal, one line per stage.
+// Shows the stage, the share that is done and the time left. Without a terminal it writes one line
+// per stage.
 class StageProgress {
  public:
   StageProgress() : terminal_(is_terminal(STDERR_FILENO)), bar_(terminal_) {}
@@ -54,7 +55,7 @@ std::string measured_line(const char* what, const MeasuredRecipe& r) {
                      fmt::format("{:.5f} +- {:.5f}", r.verified.value, r.verified.error));
 }
 
-// Returns "allocation takes about 3 min and 120 MiB beside the model: ...".
+// Returns a text such as "allocation takes about 3 min and 120 MiB beside the model: ...".
 std::string cost_text(const AllocationCost& cost) {
   const std::string alone =
       cost.alone > 0 ? counted(cost.alone, "measurement") + " of single tensors and " : "";

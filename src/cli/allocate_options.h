@@ -39,7 +39,7 @@ class AllocateFlags {
 
 // Returns a table of the tensors and of the predicted and measured values.
 std::string allocation_text(const Allocation& allocation);
-// Returns it as JSON, for --json and for a recipe's `about`.
+// Returns the same as JSON, for --json and for a recipe's `about`.
 Json allocation_json(const Allocation& allocation);
 
 }  // namespace walsh::cli

@@ -46,8 +46,8 @@ struct Options {
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
 
-// A test is a row of the table: n tokens of each sequence, after `depth` tokens that are in the
-// cache.
+// A test is a row of the table. It evaluates n tokens of each sequence, after `depth` tokens that
+// are in the cache.
 struct Test {
   bool prompt;
   int64_t depth, n, sequences;
@@ -55,7 +55,7 @@ struct Test {
   int64_t positions() const { return depth + n; }
 };
 
-// Returns llama-bench's name of the test.
+// Returns the name that llama-bench has for the test.
 std::string name_of(const Test& test) {
   std::string name = fmt::format("{}{}", test.prompt ? "pp" : "tg", test.n);
   if (test.sequences > 1) name += fmt::format("@{}", test.sequences);
@@ -164,7 +164,7 @@ double cache_bytes(const Model& model, const Test& test) {
   return sum;
 }
 
-// `common` has the columns that all rows of one model share.
+// Measures one row. `common` has the columns that all rows of one model share.
 BenchResult measure(const Model& model, const Test& test, int repetitions,
                     const BenchResult& common) {
   BenchResult result = common;
@@ -182,7 +182,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   for (int64_t s = 1; s < test.sequences; ++s)
     session.open();
   fill_cache(session, test.depth);
-  for (int r = -1; r < repetitions; ++r) {  // the first one warms up
+  for (int r = -1; r < repetitions; ++r) {  // the run of number -1 warms up
     InterruptGuard::check();
     for (int64_t s = 0; s < test.sequences; ++s)
       session.truncate(test.depth, s);
@@ -197,7 +197,8 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   return result;
 }
 
-// Returns the number of weights in the layers and the head: those that one token uses, or all.
+// Returns how many weights the layers and the head have. If `of_token`, only those count that one
+// token uses.
 uint64_t weights(const ModelConfig& config, bool of_token) {
   const MatrixDesc& head = config.head;
   auto sum = head.weight.empty() ? 0 : static_cast<uint64_t>(head.rows * head.cols);

@@ -8,12 +8,12 @@
 
 namespace walsh::cli {
 
-// Gives one row each for the embedding, every layer (equal neighbours combined), the head and the
-// sum. `output` is md, csv or json.
+// Returns a table with one row each for the embedding, every layer (equal neighbours are combined),
+// the head and the sum. `output` is md, csv or json.
 std::string count_model(const Model& model, const std::string& output);
 
-// Gives one row per format and shape. Empty `types` means a selection; `shapes` are for
-// parse_shape. Throws usage.
+// Returns a table with one row per format and shape. Empty `types` means a selection; parse_shape
+// reads `shapes`. Throws usage.
 std::string count_matrices(const std::vector<std::string>& types,
                            const std::vector<std::string>& shapes, const std::string& output);
 

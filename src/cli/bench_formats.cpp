@@ -15,16 +15,17 @@ namespace walsh::cli {
 namespace {
 
 constexpr int64_t kEncodeCols = 1024, kMostEncodeRows = 4096;
-constexpr double kMinSeconds = 0.1;                // per repetition of encoding
-constexpr MatrixShape kCachedShape = {1024, 512};  // half a MiB at 8 bits
+// A repetition of encoding takes at least this long.
+constexpr double kMinSeconds = 0.1;
+constexpr MatrixShape kCachedShape = {1024, 512};  // these weights take half a MiB at 8 bits
 constexpr MatrixShape kMemoryShape = {4096, 4096};
 
 struct FormatSpeed {
   const Format* format;
-  double encode;  // weights/s of one core
-  double decode;  // weights/s of one core, from the second-level cache
-  double memory;  // bytes/s of all threads
-  double share;   // of the bandwidth
+  double encode;  // one core encodes this many weights/s
+  double decode;  // one core decodes this many weights/s from the second-level cache
+  double memory;  // all threads read this many bytes/s
+  double share;   // this is the share of the bandwidth
 };
 
 double encode_seconds(const Format& format, int64_t rows, ThreadPool& one) {
@@ -46,7 +47,7 @@ double encode_seconds(const Format& format, int64_t rows, ThreadPool& one) {
   return thread_seconds() - begin;
 }
 
-// Uses enough rows to be timed; takes the best of the repetitions.
+// Returns the speed of the fastest repetition, with as many rows as are needed to be timed.
 double encode_speed(const Format& format, int repetitions, ThreadPool& one) {
   int64_t rows = 16;
   double best = encode_seconds(format, rows, one);

@@ -18,8 +18,8 @@ struct KernelResult {
   std::string type;
   MatrixShape shape;
   int64_t batch;
-  double seconds;  // per product
-  uint64_t bytes;  // of the weights
+  double seconds;  // a product takes this long
+  uint64_t bytes;  // the weights take this many bytes
   double bandwidth_share, int8_share;
 
   double macs() const {

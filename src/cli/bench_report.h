@@ -9,20 +9,23 @@ namespace walsh::cli {
 
 struct BenchResult {
   std::string model, type, device, test;
-  uint64_t bytes = 0, params = 0;  // of the whole model
-  double bpw = 0;                  // of the linear layers
+  uint64_t bytes = 0, params = 0;  // the whole model has them
+  double bpw = 0;                  // it counts the linear layers
   int threads = 0;
-  double load_seconds = 0;           // for reading, compressing and placing the weights
-  std::vector<double> tokens_per_s;  // one per repetition
-  // So many bytes are read per token: weights, shared by the tokens of one pass, and for generated
-  // tokens the keys and values.
+  // Reading, compressing and placing the weights took this long.
+  double load_seconds = 0;
+  std::vector<double> tokens_per_s;  // each repetition has one
+  // This many bytes are read per token. The weights count once for all tokens of a pass; generated
+  // tokens also read the keys and values.
   double bytes_per_token = 0;
-  double bandwidth = 0;            // bytes/s, measured in the same run
-  double routing_seconds = 0;      // to choose the experts of a token; 0: the model has no experts
-  double router_bytes = 0;         // part of bytes_per_token
-  double macs_per_token = 0;       // multiply-accumulates with weights
-  double peak = 0;                 // multiply-accumulates/s, measured in the same run
-  std::string peak_kind = "int8";  // the number type of the peak; bf16 on a GPU
+  double bandwidth = 0;  // it is in bytes/s and was measured in the same run
+  // Choosing the experts of a token took this long; 0 means that the model has no experts.
+  double routing_seconds = 0;
+  double router_bytes = 0;    // they are a part of bytes_per_token
+  double macs_per_token = 0;  // it counts multiply-accumulates with weights
+  // The peak counts multiply-accumulates/s and was measured in the same run.
+  double peak = 0;
+  std::string peak_kind = "int8";  // this number type has the peak; it is bf16 on a GPU
 
   double mean() const;
   double stddev() const;
@@ -31,7 +34,7 @@ struct BenchResult {
   double peak_share() const { return peak > 0 ? mean() * macs_per_token / peak : 0; }
 };
 
-// `format` is md, csv or json.
+// Returns the table. `format` is md, csv or json.
 std::string bench_text(const std::vector<BenchResult>& results, const std::string& format);
 
 }  // namespace walsh::cli

@@ -12,8 +12,8 @@ namespace walsh::cli {
 void limit_to_one_value(CLI::App& command);
 
 struct Arguments {
-  std::vector<std::string> texts;  // in CLI11's order, the last argument first
-  std::vector<std::string> notes;  // about flags without effect
+  std::vector<std::string> texts;  // they are in CLI11's order, the last argument first
+  std::vector<std::string> notes;  // they tell of flags without effect
 };
 
 // Returns the arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and

@@ -26,7 +26,8 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-// Returns the choices in the parser's name of a value: "TEXT:{on,off}", "gguf|hf", TYPE, ...
+// Returns the choices that the parser's name of a value lists, such as "TEXT:{on,off}", "gguf|hf"
+// or TYPE.
 std::vector<std::string> choices_of(const std::string& type) {
   const size_t brace = type.find('{');
   if (brace != std::string::npos)

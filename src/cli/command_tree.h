@@ -8,26 +8,27 @@
 namespace walsh::cli {
 
 struct FlagDescription {
-  std::vector<std::string> names;  // with dashes; a positional argument has one name
+  std::vector<std::string> names;  // they have their dashes; a positional argument has one name
   bool positional = false, required = false;
   bool takes_value = false, repeats = false;
   bool takes_file = false;
-  std::string value;                 // placeholder: "TYPE"; empty for flags
-  std::vector<std::string> choices;  // the values, if they are known
-  std::string initial;               // default; empty if there is none to show
+  // A placeholder such as "TYPE" stands for it; a flag without value has none.
+  std::string value;
+  std::vector<std::string> choices;  // these are the values, if they are known
+  std::string initial;               // this is the default; it is empty if there is none to show
   std::string help, group, environment;
 };
 
 struct CommandDescription {
-  std::string name;  // empty for the program itself
+  std::string name;  // the program itself has an empty name
   std::string help, footer;
-  std::vector<FlagDescription> flags;  // in the order of --help
+  std::vector<FlagDescription> flags;  // they are in the order of --help
 };
 
 // Returns the program first, then the commands that --help lists.
 std::vector<CommandDescription> describe_commands(const CLI::App& root);
 
-// Return completion scripts for shells.
+// These two return completion scripts for shells.
 std::string bash_completions(const std::vector<CommandDescription>& commands);
 std::string zsh_completions(const std::vector<CommandDescription>& commands);
 std::string fish_completions(const std::vector<CommandDescription>& commands);

@@ -1,4 +1,4 @@
-// Writes completions for shells: commands, flags, known values, files.
+// Writes completions for shells, which cover commands, flags, known values and files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,8 @@ std::string brief(const std::string& help) {
   return help.substr(0, std::min({help.find("; "), help.find(": "), help.find('\n')}));
 }
 
-// Returns " quantize:--type|quantize:--head-type) words ;;" for every flag with a value.
+// Returns lines such as " quantize:--type|quantize:--head-type) words ;;" for every flag with a
+// value.
 std::string bash_values(const CommandDescription& command) {
   std::string cases;
   for (const FlagDescription& flag : command.flags) {

@@ -30,7 +30,7 @@ void write_document(const fs::path& path, const std::string& text) {
   write_file(path.string(), text);
 }
 
-// Writes them where programs look for them below share/.
+// Writes manual pages and completions where programs look for them below share/.
 void write_all(const Commands& commands, const fs::path& share) {
   for (const CommandDescription& command : commands) {
     const std::string page = command.name.empty() ? "walsh" : "walsh-" + command.name;

@@ -22,7 +22,8 @@ namespace walsh::cli {
 namespace {
 
 constexpr size_t kMostLineBytes = size_t{64} << 20;
-constexpr size_t kLinesTogether = 256;  // read before their embeddings are written
+// This many lines are read before their embeddings are written.
+constexpr size_t kLinesTogether = 256;
 
 struct Options {
   ModelOptions model;

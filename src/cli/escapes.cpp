@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kLetters = "nrt'\"\\";
 constexpr std::string_view kCharacters = "\n\r\t'\"\\";
 
-// Returns the byte of the two hexadecimal digits at the start of `text`; -1 if there are none.
+// Returns the byte of the two hexadecimal digits at the start of `text`, or -1 if there are none.
 int hex_byte(std::string_view text) {
   unsigned char byte = 0;
   if (text.size() < 2) return -1;

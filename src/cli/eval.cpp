@@ -129,7 +129,7 @@ int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   if (!options.base.empty()) return compare_with_file(options);
-  check_windows(window_options(options));  // before the weights are read
+  check_windows(window_options(options));  // they are checked before the weights are read
   const std::string text = read_utf8_text(options.text);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};

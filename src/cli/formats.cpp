@@ -1,5 +1,5 @@
-// `walsh formats` shows every storage format, its cost, the bound of its error and what it is for;
-// if asked, also its measured error.
+// `walsh formats` shows every storage format, its cost, the bound of its error and what it is for.
+// With --measure it also shows the measured error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void print_table(const std::vector<FormatReport>& reports) {
   }
 }
 
-// Counts the reports that miss their bound, each with a line on standard error.
+// Returns how many reports miss their bound, and writes a line about each on standard error.
 int missed(const std::vector<FormatReport>& reports, Isa isa) {
   int count = 0;
   for (const FormatReport& r : reports) {
@@ -98,7 +98,8 @@ bool is_beaten(const Format& format) {
   return format.name == "q4_0" || format.name == "pq3";
 }
 
-// Returns what is measured if no names are given: what a user chooses among, or all.
+// Returns the formats that are measured if no names are given, which are those that a user chooses
+// among, or all.
 std::vector<std::string> default_names(bool all) {
   std::vector<std::string> names;
   for (const Format* format : listed_formats())
@@ -110,7 +111,8 @@ std::vector<std::string> default_names(bool all) {
   return names;
 }
 
-// Checks the bounds with every other instruction set of this machine.
+// Checks the bounds with every other instruction set of this machine and returns how many checks
+// fail.
 int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
   const auto middle = std::stable_partition(names.begin(), names.end(), checked_by_sample);
   const std::vector<std::string> sampled(names.begin(), middle), measured(middle, names.end());
@@ -143,7 +145,7 @@ nlohmann::ordered_json json_of_kernels() {
   return list;
 }
 
-// Prints a column for every kernel, then what they are.
+// Prints a column for every kernel, then a line about each of them.
 void print_kernels() {
   const auto title = [](const KernelRow& row) {
     return fmt::format("{} {}", row.gpu ? "GPU" : "CPU", row.name);
@@ -215,7 +217,7 @@ void print_about_variants() {
       "scales than tq*\nand less error, on CPUs only; name them to measure them.\n");
 }
 
-// A list of all formats ends with the cache types.
+// Prints the list; one of all formats ends with the cache types.
 void print_json(nlohmann::ordered_json list, const Options& options) {
   if (options.names.empty()) {
     for (const auto& type : json_of_cache_types())

@@ -19,7 +19,7 @@ namespace {
 struct Brief {
   std::string_view command;
   const char* examples;
-  std::vector<std::string_view> flags;  // one name per flag
+  std::vector<std::string_view> flags;  // each flag is listed by one of its names
 };
 
 const std::vector<Brief>& briefs() {

@@ -1,5 +1,5 @@
-// Prints `--help` of the program and its commands: the most important flags, with examples.
-// --help-all lists all flags.
+// Prints `--help` of the program and its commands, which shows the most important flags, with
+// examples. The flag --help-all lists all flags.
 #pragma once
 
 #include <CLI/CLI.hpp>

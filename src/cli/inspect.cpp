@@ -42,7 +42,7 @@ struct Options {
 struct Row {
   const StoredTensor* tensor;
   bool calibrated;
-  std::optional<double> measured;  // NMSE against the source
+  std::optional<double> measured;  // it is the NMSE against the source
 
   double bits() const {
     const double weights = static_cast<double>(tensor->rows) * static_cast<double>(tensor->cols);

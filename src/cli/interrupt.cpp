@@ -16,12 +16,13 @@ namespace {
 
 // Programs such as timeout(1) signal a command and then its process group; signals within this time
 // count as one.
-constexpr int64_t kOneRequest = 200;  // ms
+constexpr int64_t kOneRequest = 200;  // this is in ms
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU};
 
 std::atomic<bool> g_requested = false;
-std::atomic<bool> g_end = false;   // a signal other than SIGINT has come
-std::atomic<int64_t> g_first = 0;  // when the first request came; 0: never
+std::atomic<bool> g_end = false;  // a signal other than SIGINT has come
+// The first request came at this time; 0 means that none has come.
+std::atomic<int64_t> g_first = 0;
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t milliseconds() {
@@ -45,10 +46,10 @@ void on_interrupt(int signal) {
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action = {}, before = {};
   sigaction(signal, nullptr, &before);
-  if (before.sa_handler == SIG_IGN && signal != SIGINT) return;  // as nohup asks
+  if (before.sa_handler == SIG_IGN && signal != SIGINT) return;  // nohup asks for this
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  sigaction(signal, &action, nullptr);  // no SA_RESTART: a blocked read returns
+  sigaction(signal, &action, nullptr);  // without SA_RESTART a blocked read returns
 }
 
 }  // namespace

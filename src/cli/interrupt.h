@@ -7,8 +7,8 @@
 namespace walsh::cli {
 
 // While a guard exists, SIGINT, SIGTERM, SIGHUP and SIGXCPU set a flag that everything this thread
-// calls checks (walsh/stop.h); another one more than 200 ms after the first exits with status 130
-// at once.
+// calls checks (walsh/stop.h). Another signal more than 200 ms after the first one ends the process
+// at once, with status 130.
 class InterruptGuard {
  public:
   InterruptGuard();

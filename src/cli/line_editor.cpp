@@ -31,8 +31,8 @@ bool can_edit() {
   return is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
 }
 
-// libedit would read such a file to its end, which a device or a pipe may not have. A history
-// linked to /dev/null means none is wanted.
+// libedit would read such a file to its end, which a device or a pipe may not have. A history that
+// is linked to /dev/null means that none is wanted.
 std::string history_of(std::string file) {
   std::error_code ignored;
   const auto status = std::filesystem::status(file, ignored);
@@ -40,7 +40,7 @@ std::string history_of(std::string file) {
   return usable ? std::move(file) : std::string();
 }
 
-// Returns the length of a UTF-8 character from its first byte; 0 if no character begins with it.
+// Returns the length of a UTF-8 character from its first byte, or 0 if no character begins with it.
 int utf8_length(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -140,7 +140,7 @@ class LineEditor::Editor {
     return CC_REDISPLAY;
   }
 
-  // Reads one character; 0 at the end of the input, -1 for an error, which is stored.
+  // Reads one character. Returns 0 at the end of the input, and -1 for an error, which is stored.
   static int read_key(EditLine* edit, wchar_t* key) {
     Editor& self = of(edit);
     try {

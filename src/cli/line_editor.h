@@ -20,19 +20,19 @@ struct Completions {
 // Returns completions for the text before the cursor (key Tab).
 using Completer = std::function<Completions(std::string_view before)>;
 
-// Only one may exist at a time.
+// Reads the lines of the user. Only one editor may exist at a time.
 class LineEditor {
  public:
   // Edits lines if standard input and standard error are a capable terminal (TERM), otherwise reads
-  // them as they come. `history` is the file that earlier lines come from and new lines are added
-  // to; empty: none. Errors of this file are ignored.
+  // them as they come. Earlier lines come from the file `history`, and new lines are added to it;
+  // an empty name means none. Errors of this file are ignored.
   LineEditor(size_t max_bytes, std::string history, Completer completer = {});
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // Returns the next line without its end; `prompt` is shown on a terminal. Nothing at the end of
-  // the input. Throws as LineReader::next.
+  // Returns the next line without its end, or nothing at the end of the input. A terminal shows
+  // `prompt`. Throws as LineReader::next.
   std::optional<std::string> next(const std::string& prompt);
   // Returns whether to continue after next() has thrown interrupted. Ctrl-C at a terminal's prompt
   // discards the typed line; a second one in a row ends, and so does any other request.
@@ -42,15 +42,16 @@ class LineEditor {
   class Editor;
 
   const bool terminal_;
-  bool interrupted_ = false;  // after the last line
+  bool interrupted_ = false;  // it tells of the last line
   LineReader lines_;
   std::unique_ptr<Editor> editor_;
 };
 
-// Completes the path `typed`: its files, and folders with a slash.
+// Returns the files and the folders, with a slash, that complete the path `typed`.
 std::vector<std::string> complete_path(const std::string& typed);
 
-// Returns the user's history file in XDG_STATE_HOME or ~/.local/state; empty if neither is known.
+// Returns the user's history file in XDG_STATE_HOME or ~/.local/state, or an empty path if neither
+// is known.
 std::string default_history_file();
 
 }  // namespace walsh::cli

@@ -71,7 +71,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
   app.set_help_all_flag("--help-all", "Show this help, and the types");
-  app.footer(type_list());  // added last, since commands would inherit it
+  app.footer(type_list());  // this is added last, since commands would inherit it
   try {
     Arguments arguments = parser_arguments(app, argc, argv);
     app.parse(std::move(arguments.texts));

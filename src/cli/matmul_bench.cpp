@@ -14,8 +14,8 @@
 namespace walsh::cli {
 namespace {
 
-constexpr double kMinSeconds = 0.05;  // per repetition
-constexpr uint16_t kScale = 0x2400;   // fp16 1/64
+constexpr double kMinSeconds = 0.05;  // a repetition takes at least this long
+constexpr uint16_t kScale = 0x2400;   // this is 1/64 as fp16
 
 }  // namespace
 

@@ -12,9 +12,10 @@
 
 namespace walsh::cli {
 
-inline constexpr uint64_t kColdBytes = uint64_t{192} << 20;  // more than the last-level cache holds
+inline constexpr uint64_t kColdBytes = uint64_t{192} << 20;  // the last-level cache holds less
 
-// Holds a matrix of random codes, packed for the kernels: one or two passes, or dense.
+// Holds a matrix of random codes that is packed for the kernels. It is dense or has one or two
+// passes.
 class RandomMatrix {
  public:
   RandomMatrix(const Format& format, const MatrixShape& shape, uint64_t seed);
@@ -29,21 +30,21 @@ class RandomMatrix {
   std::vector<PanelMatrix> passes_;
 };
 
-// These clocks count seconds: wall time, and the processor time of this thread, which other
-// programs on a busy machine do not affect.
+// The first of these clocks counts seconds of wall time, the second seconds of this thread's
+// processor time, which other programs on a busy machine do not affect.
 double wall_seconds();
 double thread_seconds();
 
 // Times products of one matrix with up to `max_batch` vectors. Copies of the matrix that fill
-// `bytes` take turns: with kColdBytes each product reads its weights from memory, with 0 from the
-// caches.
+// `bytes` take turns: with kColdBytes each product reads its weights from memory, and with 0 from
+// the caches.
 class MatmulBench {
  public:
   MatmulBench(const Format& format, const MatrixShape& shape, int64_t max_batch, uint64_t bytes,
               ThreadPool& pool);
 
-  uint64_t bytes() const { return copies_[0].bytes(); }  // of one matrix
-  // Returns the seconds per product by a clock: the median of the repetitions.
+  uint64_t bytes() const { return copies_[0].bytes(); }  // one matrix takes this many bytes
+  // Returns the seconds that a product takes by a clock, as the median of the repetitions.
   double measure(int64_t batch, int repetitions, double (*clock)() = wall_seconds);
 
  private:

@@ -78,7 +78,7 @@ void MachineOptions::add_isa_to(CLI::App& command) {
 
 void MachineOptions::apply() const {
   force_isa(isa);
-  current_isa();  // refuses an invalid WALSH_ISA before any work
+  current_isa();  // an invalid WALSH_ISA is refused before any work
 }
 
 CLI::IsMember activation_modes() {

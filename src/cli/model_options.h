@@ -1,4 +1,5 @@
-// Defines flags that all commands share: threads, instruction set, and how a model is loaded.
+// Defines the flags that all commands share. They choose threads and instruction set and say how a
+// model is loaded.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,12 +17,12 @@
 namespace walsh::cli {
 
 struct MachineOptions {
-  int threads = 0;  // 0: one per core
-  std::string isa;  // empty: the best, or WALSH_ISA
+  int threads = 0;  // 0 means one per core
+  std::string isa;  // an empty name means WALSH_ISA or the best
 
   void add_to(CLI::App& command);
   void add_isa_to(CLI::App& command);
-  void apply() const;  // chooses the instruction set; throws usage
+  void apply() const;  // it chooses the instruction set; throws usage
 };
 
 // Returns the names that --activations takes.
@@ -33,10 +34,10 @@ void find_in_cache(CLI::Option& option);
 // Adds --pooling, for embeddings.
 void add_pooling(CLI::App& command, std::string& pooling);
 
-// What a model will be used for, for LoadOptions.
+// Says what a model will be used for; LoadOptions are made from it.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
-  int64_t texts = 1;  // so many are continued together
+  int64_t texts = 1;  // this many texts are continued together
 };
 
 // Holds MODEL, --activations, and --quantize with its options.
@@ -44,20 +45,23 @@ struct ModelOptions {
   std::string path;
   std::string activations = "auto";
   std::string device = "auto";
-  std::string device_memory;  // limit of GPU memory, such as 24GiB; empty: all that is free
-  std::string gpu_layers = "auto", cpu_experts = "auto";  // or numbers, as in LoadOptions
+  // This limits GPU memory, such as 24GiB; an empty text means all that is free.
+  std::string device_memory;
+  // These are "auto" or numbers, with the meaning that they have in LoadOptions.
+  std::string gpu_layers = "auto", cpu_experts = "auto";
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
   bool quiet = false;                          // neither notes nor progress are printed
-  const CLI::Option* window_option = nullptr;  // --kv-window
-  std::string speculation = "none";            // or "ngram", or a smaller model
+  const CLI::Option* window_option = nullptr;  // this is --kv-window
+  // Texts are drafted by "none", "ngram", "mtp" or a smaller model at this path.
+  std::string speculation = "none";
   RecipeOptions recipe;
   MachineOptions machine;
 
   void add_to(CLI::App& command);
-  // Leaves out MODEL, for a command that takes several.
+  // Adds the flags without MODEL, for a command that takes several models.
   void add_loading_to(CLI::App& command);
-  // Leaves out -t, for a command that defines it itself.
+  // Adds the flags without -t, for a command that defines it itself.
   void add_model_to(CLI::App& command, bool model_required);
   // Adds --spec, for commands that generate text.
   CLI::Option* add_speculation_to(CLI::App& command);
@@ -89,12 +93,12 @@ struct ModelOptions {
   void add_common_to(CLI::App& command);
   void add_split_to(CLI::App& command);
   void add_cache_to(CLI::App& command);
-  std::string draft_path() const;  // empty: none
+  std::string draft_path() const;  // it is empty if no model drafts
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
   void tell(const std::vector<std::string>& notes) const;
   void tell_idle_flags(const Model& model) const;
-  // Returns the recipe of --quantize, if given; throws usage.
+  // Returns the recipe of --quantize if that was given. Throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };
 

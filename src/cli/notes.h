@@ -6,9 +6,9 @@
 
 namespace walsh::cli {
 
-// Prints "walsh: note: TEXT" on standard error; failure to write is ignored.
+// Prints "walsh: note: TEXT" on standard error; a failure to write is ignored.
 void print_note(const std::string& text);
-void print_warning(const std::string& text);  // "walsh: warning: TEXT"
+void print_warning(const std::string& text);  // it prints "walsh: warning: TEXT"
 void print_notes(const std::vector<std::string>& texts);
 
 }  // namespace walsh::cli

@@ -9,7 +9,7 @@
 namespace walsh::cli {
 namespace {
 
-// Says which value follows a flag: none, one, or an optional on, off or auto.
+// Says whether no value follows a flag, one value, or perhaps one of on, off and auto.
 enum class Value { none, one, maybe_switch };
 
 struct OtherFlag {
@@ -65,7 +65,7 @@ bool is_switch(std::string text) {
   return text == "on" || text == "off" || text == "auto" || text == "0" || text == "1";
 }
 
-// Returns the command's option for an argument; -ngl is spelled --ngl there.
+// Returns the command's option for an argument, or null. The command spells -ngl as --ngl.
 const CLI::Option* own_option(const CLI::App& command, const std::string& name) {
   if (const CLI::Option* option = command.get_option_no_throw(name)) return option;
   return name.starts_with("--") ? nullptr : command.get_option_no_throw("-" + name);

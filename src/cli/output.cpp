@@ -14,7 +14,7 @@
 namespace walsh::cli {
 namespace {
 
-int g_output_error = 0;  // errno of the first failure of standard output
+int g_output_error = 0;  // it is the errno of the first failure of standard output
 
 void keep_error() {
   if (g_output_error == 0) g_output_error = errno != 0 ? errno : EIO;

@@ -1,5 +1,5 @@
-// Writes the command's results to standard output and messages to standard error. Neither throws,
-// and no text of a file can act on the terminal (io/printable.h).
+// Writes the command's results to standard output and messages to standard error. No function
+// throws, and no text of a file can act on the terminal (io/printable.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ inline constexpr int kOutputClosedStatus = 141;
 
 enum class Color { none, bold, red, yellow, green };
 
-// Returns the escape code that starts (or, for none, ends) a colour; empty if the descriptor is no
-// terminal with colours, or NO_COLOR is set.
+// Returns the escape code that starts a colour, or that ends it for Color::none. It is empty if the
+// descriptor is no terminal with colours or NO_COLOR is set.
 const char* color_code(int descriptor, Color color);
 
 // Writes a message; failures are ignored, since standard error may be closed, full or a broken
@@ -72,8 +72,8 @@ class InputColor {
 bool output_failed();
 
 // Flushes all output and returns the final exit status for a command that ended with `status`. If
-// standard output failed: kOutputClosedStatus if its reader has gone, else 5 in place of 0, with a
-// message.
+// standard output has failed, that is kOutputClosedStatus where its reader has gone, and otherwise
+// 5 in place of 0, with a message.
 int finish_output(int status);
 
 }  // namespace walsh::cli

@@ -20,7 +20,7 @@ namespace walsh::cli {
 namespace {
 
 std::atomic_flag g_ending = ATOMIC_FLAG_INIT;
-bool g_terminal = false;  // whether messages go to a terminal
+bool g_terminal = false;  // messages go to a terminal
 
 // Builds a line without allocating, as signal handlers need.
 class FixedLine {
@@ -55,14 +55,14 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   const char* path = info->si_code > 0 ? mapped_path(info->si_addr) : nullptr;
   if (path == nullptr) {
     ::signal(signal, SIG_DFL);
-    ::raise(signal);  // takes effect when this handler returns
+    ::raise(signal);  // it takes effect when this handler returns
     return;
   }
   end_process(ErrorCode::io, path,
               ": cannot be read any more: the file was cut short, or its disk fails\n");
 }
 
-// Memory may also run out where nothing can be thrown: JSON values need some to be freed.
+// Memory may also run out where nothing can be thrown, because freeing JSON values takes some.
 [[noreturn]] void on_terminate() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);

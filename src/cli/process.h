@@ -3,8 +3,8 @@
 
 namespace walsh::cli {
 
-// Opens closed descriptors 0 to 2 on /dev/null, so that no file gets their numbers: 0 and 1 so that
-// reading or writing fails, as with a closed descriptor, 2 so that it swallows messages.
+// Opens closed descriptors 0 to 2 on /dev/null, so that no file gets their numbers. 0 and 1 are
+// opened so that reading or writing fails, as with a closed descriptor; 2 swallows messages.
 void open_standard_descriptors();
 
 // Broken pipes and the file size limit become errors of write(2) instead of signals. A mapped file

@@ -44,7 +44,7 @@ struct Options {
   std::string device = "auto", save_recipe, output_format = "gguf", shard_size;
   bool dry_run = false, json = false, verbose = false;
 
-  // Returns whether neither an output nor a type was given; then the command shows what there is to
+  // Returns whether neither an output nor a type was given; then the command shows the types to
   // choose from.
   bool asks_for_choice() const { return output.empty() && !recipe.given() && !allocation.given(); }
 
@@ -63,7 +63,7 @@ std::string shape_text(const TensorPlan& tensor) {
                          : fmt::format("{} x {}", tensor.rows, tensor.cols);
 }
 
-// Returns "[ 12/291] NAME ROWS x COLS bf16 -> tq3 NMSE 0.0316".
+// Returns a line such as "[ 12/291] NAME ROWS x COLS bf16 -> tq3 NMSE 0.0316".
 std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, double nmse) {
   const int width = static_cast<int>(std::to_string(count).size());
   std::string line =
@@ -159,7 +159,7 @@ nlohmann::ordered_json tensors_json(const std::vector<TensorPlan>& tensors) {
   return list;
 }
 
-// `tensors` is what a dry run would write.
+// Prints what was written. `tensors` are those that a dry run would write.
 void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds,
                    const std::vector<TensorPlan>* tensors = nullptr) {
   if (options.json) {
@@ -203,7 +203,7 @@ int dry_run(const Options& options, Compressor& source) {
   return 0;
 }
 
-// Returns the recipe from the flags or from an allocation, which then sets `allocation`.
+// Returns the recipe from the flags, or from an allocation, with which it then fills `allocation`.
 Recipe choose_recipe(const Options& options, const CalibrationRequest& calibration,
                      ThreadPool& pool, std::optional<Allocation>& allocation) {
   options.allocation.refuse_without_target();
@@ -267,7 +267,7 @@ void need_output(const Options& options) {
 // Says once where an interrupted run is resumed.
 class ResumeNote {
  public:
-  // Returns the note after a tensor; usually empty.
+  // Returns the note that follows a tensor, which is usually empty.
   std::string text(const QuantizeProgress& p) {
     if (p.resumed) {
       ++resumed_;

@@ -164,7 +164,7 @@ Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& outp
   options.fast = effort_ == "fast";
   options.shape_gain = scale_ == "shape-gain";
   Recipe recipe = to_recipe(options);
-  recipe.rules = rules();  // --override and --ignore in the order given
+  recipe.rules = rules();  // --override and --ignore keep the order in which they were given
   return recipe;
 }
 

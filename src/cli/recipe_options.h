@@ -17,7 +17,7 @@ class RecipeOptions {
 
   // Returns whether a type or a saved recipe (--recipe) was given.
   bool given() const { return !type_.empty() || !file_.empty(); }
-  const std::string& file() const { return file_; }  // the file of --recipe; may be empty
+  const std::string& file() const { return file_; }  // it is that of --recipe and may be empty
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
   Recipe recipe(const std::string& output_format = "gguf") const;
@@ -34,7 +34,7 @@ class RecipeOptions {
   static constexpr const char* kRotateWeights = "weights";
 
   void add_rotate(CLI::App& command, const std::string& group);
-  bool is_refinement(const CLI::Option* option) const;  // for an option that was given
+  bool is_refinement(const CLI::Option* option) const;  // callers pass an option that was given
   std::vector<TensorRule> rules() const;
   Recipe recipe_from_file() const;
 
@@ -42,7 +42,7 @@ class RecipeOptions {
   const CLI::Option* override_option_ = nullptr;
   const CLI::Option* ignore_option_ = nullptr;
   CLI::Option* rotate_option_ = nullptr;
-  std::vector<const CLI::Option*> refinements_;  // options that need a type
+  std::vector<const CLI::Option*> refinements_;  // these need a type
   std::string type_, file_, type_flag_, group_, codebook_, levels_, embed_type_, head_type_;
   std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";
   std::string scale_ = "search";
@@ -52,7 +52,7 @@ class RecipeOptions {
   uint32_t seed_ = 42;
 };
 
-// Returns one line per format: name, bits per weight, error bound, note; for --help.
+// Returns one line per format for --help, with its name, bits per weight, error bound and note.
 std::string type_list();
 
 }  // namespace walsh::cli

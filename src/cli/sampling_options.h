@@ -9,7 +9,7 @@
 
 namespace walsh::cli {
 
-// Adds --temp and all other sampling flags: the rows of generate/sampling_options.h.
+// Adds --temp and all other sampling flags, which are the rows of generate/sampling_options.h.
 void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
 // Adds the sampling flags and -n.

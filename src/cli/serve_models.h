@@ -1,4 +1,4 @@
-// Flags of `walsh serve` for several models behind one port, and what they mean.
+// Defines the flags of `walsh serve` for several models behind one port, and reads them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,16 +11,17 @@
 namespace walsh::cli {
 
 struct ServedModels {
-  std::vector<std::string> paths;    // MODEL
-  std::vector<std::string> folders;  // --models-dir
-  std::string memory;                // of all loaded models together; empty: what is available
+  std::vector<std::string> paths;    // these are MODEL...
+  std::vector<std::string> folders;  // these are given by --models-dir
+  // All loaded models together may take this much; an empty text means what is available.
+  std::string memory;
   std::string keep_alive = "5m";
 
   void add_to(CLI::App& command);
   // Returns whether a single model is served, which is loaded at once and stays. Throws usage if
   // there is none at all.
   bool single() const;
-  // Returns all models, those of folders too. Throws usage if there are none.
+  // Returns all models, also those of the folders. Throws usage if there are none.
   std::vector<ModelPlace> places() const;
   // Returns the options that the flags decide for models on this device; throws usage.
   PoolOptions pool_options(const Device& device) const;

@@ -8,7 +8,8 @@
 namespace walsh::cli {
 namespace {
 
-constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;  // as jinja::Template::parse
+// The function jinja::Template::parse has the same limit.
+constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 constexpr const char* kGroup = "Chat template (default: the model's own)";
 
 }  // namespace

@@ -19,7 +19,7 @@ class TemplateOptions {
   // Returns the template that was given, if any. Throws as read_text_input does, and bad_input for
   // an empty one.
   std::optional<TemplateText> text() const;
-  // Returns variables for the template, an object. Throws usage for anything else.
+  // Returns the variables of the template as an object. Throws usage for anything else.
   OrderedJson variables() const;
 
  private:

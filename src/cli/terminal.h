@@ -1,4 +1,4 @@
-// Helps with terminals: detection, progress bar, readable sizes.
+// Helps with terminals: it detects them, draws a progress bar and formats readable sizes.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,8 @@ bool is_terminal(int fd);
 
 // Formats bytes as "12.3 MiB".
 std::string human_bytes(uint64_t bytes);
-// Parses sizes in such a form: "3.5GiB", "3.5 gib" or "3758096384"; "GB" and "G" are powers of
-// 1000. Throws usage naming the flag for anything else, for less than one byte and for 2^60 and
-// more.
+// Parses sizes such as "3.5GiB", "3.5 gib" or "3758096384"; "GB" and "G" are powers of 1000. Throws
+// usage naming the flag for anything else, for less than one byte and for 2^60 and more.
 uint64_t parse_bytes(std::string_view text, const char* flag);
 // Formats a time as "48 s", "3 min" or "2.5 h".
 std::string human_seconds(double seconds);

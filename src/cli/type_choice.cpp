@@ -25,8 +25,9 @@ namespace {
 // These figures are copied from docs/results.json; tools/make_guide.py --check compares them.
 struct TypeFigures {
   const char* type;
-  double kld;       // from the unquantized model, a trained one of 27 million weights
-  double cpu, gpu;  // tokens/s relative to bf16; 0: not measured
+  // This is the divergence from the unquantized model, a trained one of 27 million weights.
+  double kld;
+  double cpu, gpu;  // tokens/s are relative to bf16; 0 means not measured
   const char* use;
 };
 constexpr TypeFigures kTypes[] = {
@@ -48,12 +49,12 @@ constexpr const char* kPreferred[] = {"tq4", "tc3.5", "tc3", "tc2.5", "tq2"};
 struct Row {
   const TypeFigures* figures;
   double bits;
-  uint64_t bytes;  // of the file
+  uint64_t bytes;  // the file takes this many bytes
   bool in_memory, on_gpu;
 };
 
 struct Machine {
-  uint64_t memory = 0, gpu = 0;  // available bytes; 0: unknown, or no GPU
+  uint64_t memory = 0, gpu = 0;  // these bytes are available; 0 means unknown, or no GPU
   std::string gpu_name;
 
   Machine() : memory(available_memory()) {
@@ -68,14 +69,14 @@ struct Machine {
 // Returns the memory for the keys and values of a conversation and for computing.
 uint64_t needed_besides(const ModelConfig& config) {
   constexpr uint64_t kWorkspace = uint64_t{256} << 20;
-  double bytes = 0;  // of a position
+  double bytes = 0;  // a position takes this many bytes
   for (const LayerDesc& layer : config.layers)
     bytes += position_bytes(layer.attention, {});
   return static_cast<uint64_t>(bytes) * static_cast<uint64_t>(choose_positions(config, 0)) +
          kWorkspace;
 }
 
-// Returns what `walsh quantize MODEL OUT --type TYPE` without other flags would do.
+// Returns the recipe of `walsh quantize MODEL OUT --type TYPE` without other flags.
 Recipe plain_recipe(const char* type) {
   Recipe recipe;
   recipe.type = &get_format(type);
@@ -97,8 +98,8 @@ std::vector<Row> rows_of(const std::string& model, const Machine& machine, uint6
   return rows;
 }
 
-// Returns the recommended row: the best that fits on the GPU if there is one, else in memory; null
-// if none fits.
+// Returns the recommended row, which is the best that fits on the GPU if there is one, else in
+// memory. Returns null if none fits.
 const Row* best_of(const std::vector<Row>& rows) {
   for (const bool gpu : {true, false}) {
     for (const char* type : kPreferred)

@@ -8,11 +8,12 @@
 
 namespace walsh::cli {
 
-// Lists the common types with file size, whether they fit, expected divergence and speed, and the
-// command for the best one that fits; as JSON with `json`. Throws as open_compressor.
+// Lists the common types with their file size, whether they fit, the expected divergence and speed,
+// and the command for the best one that fits. With `json` the list is JSON. Throws as
+// open_compressor.
 std::string type_choice(const std::string& model, bool json, ThreadPool& pool);
 
-// Returns "MODEL-TYPE.gguf", the suggested name of the output.
+// Returns the suggested name of the output, "MODEL-TYPE.gguf".
 std::string output_name(const std::string& model, const std::string& type);
 
 }  // namespace walsh::cli

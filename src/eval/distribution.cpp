@@ -7,8 +7,8 @@
 namespace walsh {
 namespace {
 
-// A bucket is the sign, the exponent and the first bits of the mantissa: 2^12 buckets per power of
-// two, over the powers from kLeast to kMost on either side of the one around 0.
+// A bucket is the sign, the exponent and the first bits of the mantissa. There are 2^12 buckets per
+// power of two, over the powers from kLeast to kMost on either side of the one around 0.
 constexpr int kDroppedBits = 52 - 12;
 constexpr double kLeast = 0x1p-40, kMost = 0x1p20;
 

@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of logits held per model
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // each model holds logits of this many bytes
 constexpr int64_t kMinRows = 32;
 
 // Runs a model and keeps the logits of the tokens that it evaluated last.
@@ -142,7 +142,7 @@ class Evaluator {
 
   const EvalOptions& options_;
   ThreadPool& pool_;
-  int64_t rows_ = 0;  // tokens evaluated between two rounds of scoring
+  int64_t rows_ = 0;  // this many tokens are evaluated between two rounds of scoring
   std::optional<Scorer> model_, reference_;
   const StoredLogits* stored_ = nullptr;
   std::vector<TokenScore> scores_;

@@ -11,15 +11,16 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
-// Trellis formats take a thousand times as long, so fewer rows are measured.
+// Trellis formats take a thousand times as long as others, so only this many of their rows are
+// measured.
 constexpr int64_t kSlowRows = 256;
 constexpr int64_t kSampleRows = 32, kSampleCols = 256;
-constexpr uint32_t kSeed = 42;  // of the rotations
+constexpr uint32_t kSeed = 42;  // the rotations draw their signs from it
 
 using Matrix = std::vector<float>;
 
 Matrix normal_matrix() {
-  Random random(103);  // chosen so that no format needs the allowance kSamplingError
+  Random random(103);  // with this seed no format needs the allowance kSamplingError
   Matrix w(kRows * kCols);
   for (float& v : w)
     v = static_cast<float>(random.normal());
@@ -79,7 +80,7 @@ Tensor encoded(const Format& format, const Matrix& w, int64_t rows, int64_t cols
 double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
   const int64_t rows = slow(format) ? kSlowRows : kRows;
   const Tensor tensor = encoded(format, w, rows, kCols, pool);
-  std::vector<double> errors(kRows), norms(kRows);  // 0 for rows that are not measured
+  std::vector<double> errors(kRows), norms(kRows);  // rows that are not measured have 0
   pool.for_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     std::vector<float> decoded(static_cast<size_t>((end - begin) * kCols));
     decode_rows(tensor, begin, end, decoded.data());

@@ -19,25 +19,25 @@ inline constexpr double kSamplingError = 1.003;
 // default rotation.
 struct FormatReport {
   std::string name;
-  double bpw = 0;           // bits per weight, scales included, rows of 1024
-  double nmse_normal = 0;   // iid N(0,1)
-  double nmse_t4 = 0;       // iid Student t, 4 degrees of freedom
-  double nmse_outlier = 0;  // N(0,1), 1 % of the columns x20, row norms lognormal(0.5)
-  double bound = 0;         // for nmse_normal; 0: none
+  double bpw = 0;           // these are bits per weight of rows of 1024, scales included
+  double nmse_normal = 0;   // weights are iid N(0,1)
+  double nmse_t4 = 0;       // weights are iid from Student's t, with 4 degrees of freedom
+  double nmse_outlier = 0;  // 1 % of the columns of N(0,1) are x20, row norms are lognormal(0.5)
+  double bound = 0;         // nmse_normal must not exceed it; 0 means that there is none
 
   bool passes() const { return bound == 0 || nmse_normal <= bound * kSamplingError; }
 };
 
-// Says what to measure: everything in a report, or only what a bound applies to.
+// Says whether everything in a report is measured, or only the errors to which a bound applies.
 enum class Measure { everything, normal };
 
-// Returns one report per name, in that order; of all formats if `names` is empty. Deterministic.
-// Throws usage for an unknown name.
+// Returns one report per name, in that order, or reports of all formats if `names` is empty. The
+// result is deterministic. Throws usage for an unknown name.
 std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
                                         Measure what = Measure::everything);
 
-// Shows how a format encodes a normal matrix of 32 x 256 weights (32 tiles of a trellis): the bytes
-// that it stores, and the weights that they decode to.
+// Shows how a format encodes a normal matrix of 32 x 256 weights (32 tiles of a trellis). The
+// sample has the bytes that the format stores, and the weights that they decode to.
 struct CodedSample {
   std::vector<std::byte> stored;
   std::vector<float> decoded;

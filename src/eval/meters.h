@@ -1,5 +1,5 @@
-// Accumulates what `walsh eval` reports: the perplexity of a model, its divergence from a
-// reference. The memory does not grow with the number of tokens.
+// Accumulates what `walsh eval` reports, which is the perplexity of a model and its divergence from
+// a reference. The memory does not grow with the number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace walsh {
 
-// The error is that of the mean: sample standard deviation / sqrt(n), 0 for fewer than 2 values.
+// Holds an estimate and its error. The error is that of the mean, which is the sample standard
+// deviation / sqrt(n), or 0 for fewer than 2 values.
 struct Estimate {
   double value = 0;
   double error = 0;
@@ -21,7 +22,7 @@ class MeanMeter {
   void add(double x);
   int64_t count() const { return count_; }
   Estimate mean() const;
-  double variance() const;  // sample variance (divided by n - 1)
+  double variance() const;  // it is the sample variance (divided by n - 1)
 
  private:
   int64_t count_ = 0;
@@ -33,7 +34,7 @@ class PerplexityMeter {
   void add(double nll) { nll_.add(nll); }
   int64_t count() const { return nll_.count(); }
   Estimate mean_nll() const { return nll_.mean(); }
-  double variance() const { return nll_.variance(); }  // of the NLL per token
+  double variance() const { return nll_.variance(); }  // it is that of the NLL per token
   // Returns exp(mean NLL), with the error of the mean propagated to first order.
   Estimate perplexity() const;
 
@@ -51,7 +52,7 @@ class DivergenceMeter {
   // Returns the mean of ln(PPL / PPL of the reference) over tokens, with the error of the paired
   // differences.
   Estimate ln_ratio() const { return difference_.mean(); }
-  // Returns the Pearson correlation of the two models' NLL per token; 0 if undefined.
+  // Returns the Pearson correlation of the two models' NLL per token, or 0 if it is undefined.
   double correlation() const;
   Estimate kld() const { return kld_mean_.mean(); }
   Estimate dp() const { return dp_mean_.mean(); }

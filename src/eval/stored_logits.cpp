@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kMagic = "_logits_";
 constexpr uint64_t kHeaderBytes = 8 + 3 * 4;
 constexpr float kCutOff = -16;
-constexpr int64_t kMost = int64_t{1} << 24;  // of each number, so that products fit in 64 bits
+// Each number of the header is at most this, so that products fit in 64 bits.
+constexpr int64_t kMost = int64_t{1} << 24;
 
 template <typename T>
 T read_at(std::span<const std::byte> bytes, uint64_t offset) {

@@ -1,5 +1,5 @@
 // Reads log-probabilities of a model that llama.cpp's llama-perplexity wrote
-// (--kl-divergence-base): they stand in for the reference. The file is little-endian:
+// (--kl-divergence-base). They stand in for the reference. The file is little-endian and has
 //   "_logits_", int32 ctx, int32 vocab, int32 windows, int32 tokens[windows][ctx], and for every
 //   window and position ctx/2 .. ctx - 2 a row: float scale, float least, uint16 code[vocab], one
 //   more if vocab is odd. The log-probability of a token is least + scale * code.

@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// Returns what to subtract from logits to get log-probabilities; throws if it is not finite.
+// Returns the number to subtract from logits to get log-probabilities. Throws if it is not finite.
 double checked_normalizer(std::span<const float> logits, int32_t target) {
   if (target < 0 || static_cast<size_t>(target) >= logits.size()) {
     throw Error(ErrorCode::internal, "evaluation",

@@ -1,5 +1,5 @@
-// Computes what one scored token contributes to perplexity and divergence: pure functions over two
-// rows of logits, in double precision, with natural logarithms.
+// Computes what one scored token contributes to perplexity and divergence. These are pure functions
+// over two rows of logits, in double precision, with natural logarithms.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ double log_sum_exp(std::span<const float> logits);
 double token_nll(std::span<const float> logits, int32_t target);
 
 struct TokenScore {
-  double nll_reference = 0;  // -log p_reference(target)
-  double nll = 0;            // -log p(target)
-  double kld = 0;            // KL(reference || model) over the vocabulary
-  double dp = 0;             // p(target) - p_reference(target)
+  double nll_reference = 0;  // it is -log p_reference(target)
+  double nll = 0;            // it is -log p(target)
+  double kld = 0;            // it is KL(reference || model) over the vocabulary
+  double dp = 0;             // it is p(target) - p_reference(target)
   bool same_top = false;     // both models have the same most probable token
 };
 

@@ -61,16 +61,16 @@ void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> str
   if (position < at.seen_first || position > at.seen_first + count || count >= kMostSeen)
     at.seen.clear();
   if (at.seen.empty()) at.seen_first = position;
-  // What was seen from this position on belonged to tokens that were wrong.
+  // The outputs that were seen from this position on belonged to tokens that were wrong.
   at.seen.resize(static_cast<size_t>((position - at.seen_first) * width()));
   at.seen.insert(at.seen.end(), stream.begin(), stream.end());
   model_norm_.apply(std::span(at.seen).last(stream.size()));
 }
 
-// Takes back the rows that do not belong to the text. If what was seen begins behind them, the
-// sequence begins anew there.
+// Takes back the rows that do not belong to the text. If the outputs that were seen begin behind
+// them, the sequence begins anew there.
 void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
-  const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
+  const int64_t length = session_.position(place.sequence);  // it is shorter if a step has failed
   const int64_t common = common_prefix(place.tokens, tokens);
   place.rows = std::clamp<int64_t>(common - place.first - 1, 0, std::min(place.rows, length));
   if (!place.seen.empty() && (place.rows == 0 || place.seen_first > place.next())) {
@@ -80,8 +80,8 @@ void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
   if (place.rows < length) session_.truncate(place.rows, place.sequence);
 }
 
-// Returns how many rows can be added, and leaves what they join at the beginning of `seen`. A row
-// needs the token behind its position, and room.
+// Returns how many rows can be added, and leaves the outputs that they join at the beginning of
+// `seen`. A row needs the token behind its position, and room.
 int64_t AheadDrafts::joinable(Place& place, std::span<const int32_t> tokens) {
   if (place.seen.empty()) return 0;
   match(place, tokens);
@@ -129,7 +129,7 @@ std::vector<AheadDrafts::Open> AheadDrafts::read(std::span<DraftTask> tasks) {
   return open;
 }
 
-// Item i of the batch belongs to open[i]; `open` may be empty.
+// Evaluates a batch. Its item i belongs to open[i]; `open` may be empty.
 void AheadDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
   if (batch.empty()) return;
   session_.evaluate(
@@ -141,12 +141,13 @@ void AheadDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open
       });
 }
 
-// A draft ends where no token can be guessed.
+// Guesses one token from the logits. The draft ends where no token can be guessed.
 void AheadDrafts::guess(Open& open, std::span<const float> logits) {
   if (!guess_token(open.chooser, logits, *open.task)) open.wanted = 0;
 }
 
-// Rows of guesses stay in the sequence; match() takes them back when the text goes on.
+// Drafts tokens. The rows of guesses stay in the sequence; match() takes them back when the text
+// goes on.
 void AheadDrafts::draft(std::span<DraftTask> tasks) {
   std::vector<Open> open = read(tasks);
   for (;;) {

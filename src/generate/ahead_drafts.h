@@ -31,12 +31,12 @@ class AheadDrafts : public DraftSource {
   void see(int64_t text, int64_t position, std::span<const float> stream) override;
 
  private:
-  // A sequence of the layer. Its row r joins what the model gave for position first + r of the text
-  // with the token behind it; `tokens` are those of the text up to the last row.
+  // Holds a sequence of the layer. Its row r joins the model's output for position first + r of the
+  // text with the token behind it; `tokens` are those of the text up to the last row.
   struct Place : DraftPlace {
     int64_t first = 0, rows = 0;
-    int64_t seen_first = 0;   // the position of the first of `seen`
-    std::vector<float> seen;  // the model's outputs that no row has joined yet
+    int64_t seen_first = 0;   // the first of `seen` has this position
+    std::vector<float> seen;  // no row has joined these outputs of the model yet
 
     int64_t next() const { return first + rows; }
   };
@@ -45,8 +45,8 @@ class AheadDrafts : public DraftSource {
     DraftTask* task;
     Place* place;
     TokenChooser chooser;
-    int64_t wanted;             // tokens of the draft
-    std::vector<float> stream;  // what the next row joins
+    int64_t wanted;             // the draft should have this many tokens
+    std::vector<float> stream;  // the next row joins it
   };
 
   Place& place(int64_t text) { return places_[static_cast<size_t>(text)]; }

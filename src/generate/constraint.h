@@ -16,11 +16,11 @@ class Constraint {
   Constraint(std::shared_ptr<const grammar::TokenGrammar> grammar, std::vector<int32_t> stop_ids)
       : matcher_(std::move(grammar)), stop_ids_(std::move(stop_ids)) {}
 
-  // Returns the logits with minus infinity for every token that may not come next; valid until the
-  // next call. Empty if the text can only end here. Throws bad_input if no token of the vocabulary
-  // can continue the text, limit for a grammar that is too ambiguous.
+  // Returns the logits with minus infinity for every token that may not come next; they are valid
+  // until the next call, and empty if the text can only end here. Throws bad_input if no token of
+  // the vocabulary can continue the text, limit for a grammar that is too ambiguous.
   std::span<const float> allowed(std::span<const float> logits);
-  // Advances by a token that was sampled; not to be called with a stop id. Throws as allowed().
+  // Advances by a token that was sampled and is no stop id. Throws as allowed().
   void accept(int32_t token);
   // Returns whether the text can only end now.
   bool ended() const { return matcher_.complete() && !matcher_.can_continue(); }

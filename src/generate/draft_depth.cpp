@@ -6,11 +6,11 @@ namespace walsh {
 namespace {
 
 constexpr double kFading = 0.9;
-constexpr int64_t kSkipped = 15;  // drafts in a row, at most
+constexpr int64_t kSkipped = 15;  // at most this many drafts in a row are left out
 
 }  // namespace
 
-// A draft is right up to its first wrong token, in whose place the model gives its own: if a share
+// A draft is right up to its first wrong token, in whose place the model gives its own. If a share
 // a of guesses is right, k guesses give 1 + a + ... + a^k tokens.
 int64_t DraftDepth::choose(const DraftCosts& costs, int64_t texts, int64_t most) {
   most = std::min(most, kMost);

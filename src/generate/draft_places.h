@@ -1,4 +1,4 @@
-// Holds what draft sources that keep a sequence for each text have in common.
+// Holds the common parts of draft sources that keep a sequence for each text.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace walsh {
 struct DraftPlace {
   int64_t sequence = -1;
   bool taken = false;
-  uint64_t used = 0;  // when it was taken, in steps of a clock
+  uint64_t used = 0;  // it was taken at this step of a clock
   std::string owner;
   std::vector<int32_t> tokens;  // the sequence has read these
   DraftDepth depth;
 };
 
-// Returns the free place that has read most of `tokens` for this owner; of several the one that was
-// taken longest ago; null if all are taken.
+// Returns the free place that has read most of `tokens` for this owner. Of several such places it
+// returns the one that was taken longest ago, and null if all are taken.
 template <class Place>
 Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
                   const std::string& owner) {

@@ -18,13 +18,14 @@ namespace walsh {
 
 class Model;
 
-// Asks for a guess of one text, and takes it.
+// Asks for a guess of one text, and receives it.
 struct DraftTask {
-  int64_t text = -1;                      // what begin() has returned
-  std::span<const int32_t> tokens;        // all that is known of the text
-  const TokenChooser* chooser = nullptr;  // chooses the tokens; null: the text is only read
-  int64_t most = 0;                       // the most tokens to guess
-  std::vector<int32_t> drafted = {};      // the guess
+  int64_t text = -1;                // begin() has returned it
+  std::span<const int32_t> tokens;  // these are all known tokens of the text
+  // The chooser chooses the tokens; null means that the text is only read.
+  const TokenChooser* chooser = nullptr;
+  int64_t most = 0;                   // at most this many tokens are guessed
+  std::vector<int32_t> drafted = {};  // this is the guess
 };
 
 class DraftSource {
@@ -33,18 +34,18 @@ class DraftSource {
 
   // Announces the model whose texts will be guessed.
   virtual void serve(const Model&) {}
-  // Begins a text with these tokens; what is known of texts of the same owner may be used. Returns
-  // the text's number, or -1 if it cannot be guessed.
+  // Begins a text with these tokens; what it has read for texts of the same owner may be used.
+  // Returns the text's number, or -1 if it cannot be guessed.
   virtual int64_t begin(std::span<const int32_t> tokens, const std::string& owner) = 0;
   virtual void end(int64_t text) = 0;
-  // Guesses what follows the texts.
+  // Guesses the tokens that follow the texts.
   virtual void draft(std::span<DraftTask> tasks) = 0;
-  // Tells how many tokens of the last guess were right.
+  // Tells the source how many tokens of the last guess were right.
   virtual void judge(int64_t text, size_t drafted, size_t right) = 0;
   // Returns whether it guesses from the model's outputs, which see() then gets.
   virtual bool reads_streams() const { return false; }
   // Takes the output of the model's layers for the token at this position of a text, [hidden], in
-  // front of the final norm. What was seen from this position on does not count any more.
+  // front of the final norm. Outputs that were seen from this position on do not count any more.
   virtual void see(int64_t /*text*/, int64_t /*position*/, std::span<const float> /*stream*/) {}
 };
 

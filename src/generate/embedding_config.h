@@ -1,5 +1,5 @@
-// Holds what a model's files (io/sentence_files.h) say about the embeddings of texts: which of the
-// states that its layers give for the tokens of a text, behind the final norm, are taken, and
+// Holds what a model's files (io/sentence_files.h) say about the embeddings of texts. Its layers
+// give a state for each token, behind the final norm: the files say which of them are taken, and
 // whether the result has unit length.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace walsh {
 
-// A text is read instead of continued, and this is what its sink gets.
+// A text may be read instead of being continued. The reading says what its sink gets.
 enum class Reading : uint8_t {
   none,
-  logits,  // of its last token
-  last,    // the state of its last token
-  mean,    // the mean of all states
+  logits,  // it gets the logits of the last token
+  last,    // it gets the state of the last token
+  mean,    // it gets the mean of all states
   cls      // the state of its first token
 };
 
@@ -24,14 +24,15 @@ inline bool is_pooling(Reading reading) {
   return reading == Reading::last || reading == Reading::mean || reading == Reading::cls;
 }
 
-Reading parse_pooling(std::string_view name);  // last, mean or cls; throws usage
+// The name is last, mean or cls; throws usage for others.
+Reading parse_pooling(std::string_view name);
 
 struct EmbeddingConfig {
   Reading pooling = Reading::last;
   bool normalize = true;
 };
 
-// Reads what embedding_json() of weights/open.h returns; the empty text stands for a decoder that
+// Reads the text of embedding_json() (weights/open.h). The empty text stands for a decoder that
 // says nothing. Throws bad_input naming `where`.
 EmbeddingConfig read_embedding_config(std::string_view json, const std::string& where);
 

@@ -39,7 +39,7 @@ void decide_by_file(const Json& json, const std::string& where, const SamplingOp
     decided = static_cast<float>(*found);
 }
 
-// A number beyond any text's length means all tokens.
+// Takes an option from the file. A number beyond any text's length means all tokens.
 void decide_by_file(const Json& json, const std::string& where, const SamplingOption& option,
                     int& decided) {
   const auto least = static_cast<int64_t>(option.least);

@@ -1,5 +1,5 @@
-// Reads how a model's authors want text to be generated: generation_config.json, or, if there is
-// none, the same keys in config.json, as transformers reads them.
+// Reads how a model's authors want text to be generated. They say so in generation_config.json or,
+// if there is none, by the same keys in config.json, as transformers reads them.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class GenerationConfig {
   // for a bias that is NaN or plus infinity.
   std::vector<TokenBias> biases(const GenerationOptions& wanted) const;
 
-  // Returns the ids that end a text: eos_token_id of generation_config.json, else of config.json.
-  // Throws bad_input naming file and key for anything but ids of the vocabulary.
+  // Returns the ids that end a text. They are the eos_token_id of generation_config.json, else that
+  // of config.json. Throws bad_input naming file and key for anything but ids of the vocabulary.
   std::vector<int32_t> stop_ids() const;
 
  private:

@@ -69,7 +69,7 @@ bool ModelDrafts::knows(std::span<const int32_t> tokens) const {
 // Takes back all tokens behind the common prefix with the text, of which at most `most` tokens
 // stay.
 void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t most) {
-  const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
+  const int64_t length = session_.position(place.sequence);  // it is shorter if a step has failed
   if (length < std::ssize(place.tokens)) place.tokens.resize(static_cast<size_t>(length));
   const int64_t same = std::min(most, common_prefix(place.tokens, tokens));
   if (same < length) session_.truncate(same, place.sequence);
@@ -111,7 +111,7 @@ std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
   return open;
 }
 
-// Item i of the batch belongs to open[i], as far as `open` goes.
+// Evaluates a batch. Its item i belongs to open[i], as far as `open` goes.
 void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
   if (batch.empty()) return;
   session_.evaluate(batch, [&](size_t item, int64_t, std::span<const float> logits) {
@@ -119,7 +119,7 @@ void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open
   });
 }
 
-// A draft ends where no token can be guessed.
+// Guesses one token from the logits. The draft ends where no token can be guessed.
 void ModelDrafts::guess(Open& open, std::span<const float> logits) {
   std::span<const float> known = logits;
   if (std::ssize(logits) != vocab_) {

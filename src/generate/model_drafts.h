@@ -1,4 +1,4 @@
-// Drafts tokens by a smaller model with the same vocabulary: it reads the texts along, and
+// Drafts tokens by a smaller model with the same vocabulary. It reads the texts as well, and
 // continues them by its own logits.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace walsh {
 class ModelDrafts : public DraftSource {
  public:
   // It serves `texts` texts at once and guesses their first `positions` positions, or as many as
-  // the model has; 0: the default of SessionOptions. `model` must outlive this. `costs` are those
-  // of this model; without them they are estimated. Throws as Session.
+  // the model has; 0 means the default of SessionOptions. `model` must outlive this. `costs` are
+  // those of this model; without them they are estimated. Throws as Session.
   ModelDrafts(const Model& model, int64_t texts, int64_t positions,
               const DraftCosts* costs = nullptr);
   // Returns the options of the session that a draft model of this kind needs.
@@ -35,7 +35,7 @@ class ModelDrafts : public DraftSource {
     DraftTask* task;
     Place* place;
     TokenChooser chooser;
-    int64_t wanted;  // tokens of the draft
+    int64_t wanted;  // the draft should have this many tokens
   };
 
   Place& place(int64_t text) { return places_[static_cast<size_t>(text)]; }
@@ -50,8 +50,8 @@ class ModelDrafts : public DraftSource {
   uint64_t clock_ = 0;
   DraftCosts costs_;
   const bool estimates_;
-  int64_t vocab_ = 0;          // of the model that is served
-  std::vector<float> logits_;  // [vocab_]
+  int64_t vocab_ = 0;          // the model that is served has this many tokens
+  std::vector<float> logits_;  // its shape is [vocab_]
 };
 
 }  // namespace walsh

@@ -17,23 +17,24 @@ class NgramDraft {
   // Appends a token to the text.
   void add(int32_t token);
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  // Returns up to `most` tokens that may follow; none without a match.
+  // Returns up to `most` tokens that may follow, or none without a match.
   std::vector<int32_t> draft(int64_t most) const;
   // Reports how much of the last draft was right: drafts then get longer or shorter, and after
   // failures a longer match is needed.
   void judge(size_t drafted, size_t right);
 
  private:
-  static constexpr int64_t kMatch = 3;              // tokens that must match
-  static constexpr int64_t kLeast = 2, kMost = 16;  // tokens of a draft
+  static constexpr int64_t kMatch = 3;              // this many tokens must match
+  static constexpr int64_t kLeast = 2, kMost = 16;  // a draft has this many tokens
 
   uint64_t key() const;
   int64_t matching(int64_t place) const;
 
   std::vector<int32_t> tokens_;
-  // A key leads to where the latest kMatch tokens with it end.
+  // The key of kMatch tokens leads to the end of their latest occurrence.
   std::unordered_map<uint64_t, int64_t> places_;
-  int64_t place_ = 0;  // end of the best earlier match of the last tokens; 0: none
+  // The best earlier match of the last tokens ends here; 0 means that there is none.
+  int64_t place_ = 0;
   int64_t length_ = 4, needed_ = kMatch;
 };
 

@@ -309,7 +309,7 @@ struct Sampler::Steps {
   struct Row {
     SamplerStep step;
     std::string_view name;
-    std::array<std::string_view, 2> other_names;  // that llama.cpp accepts
+    std::array<std::string_view, 2> other_names;  // llama.cpp accepts these as well
     void (*run)(Sampler& sampler);
   };
   static constexpr Row kRows[] = {

@@ -39,7 +39,7 @@ struct TokenBias {
 
 class Sampler {
  public:
-  // DRY uses `breakers`; null: none.
+  // DRY uses `breakers`; null means that there are none.
   explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {},
                    std::shared_ptr<const SequenceBreakers> breakers = nullptr);
 
@@ -51,7 +51,7 @@ class Sampler {
   // lowest id of several). Throws bad_input if no logit is finite.
   int32_t sample(std::span<const float> logits);
 
-  struct Steps;  // what each step does, in sampler.cpp
+  struct Steps;  // sampler.cpp defines what each step does
 
  private:
   struct Candidate {
@@ -71,7 +71,7 @@ class Sampler {
   SamplerOptions options_;
   // Exactly one number of each is drawn per token, so that after_draws() can skip them.
   Random random_, xtc_random_;
-  std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if the window is limited
+  std::deque<int32_t> recent_;  // it has the last repeat_last_n tokens, if the window is limited
   // These count the tokens that the repeat penalty applies to.
   std::unordered_map<int32_t, int64_t> counts_;
   // These count the sampled tokens, if a penalty needs that.
@@ -79,9 +79,9 @@ class Sampler {
   std::vector<TokenBias> biases_;
   DryHistory dry_;
   std::vector<Candidate> candidates_;
-  size_t sorted_ = 0;       // number of leading candidates that are sorted, best first
+  size_t sorted_ = 0;       // this many leading candidates are sorted, best first
   bool by_id_ = true;       // candidate i is token i
-  double temperature_ = 1;  // temperature of the probabilities; 0: only the best candidate
+  double temperature_ = 1;  // it is that of the probabilities; 0 leaves only the best candidate
   std::vector<double> weights_;
 };
 

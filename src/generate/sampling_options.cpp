@@ -15,7 +15,7 @@ using S = SamplerOptions;
 using Float = SamplingOption::Number<float>;
 using Int = SamplingOption::Number<int>;
 
-constexpr int kMost = 1 << 30;  // limit for options that count tokens
+constexpr int kMost = 1 << 30;  // it limits options that count tokens
 
 std::vector<SamplingOption> make_options() {
   return {

@@ -29,20 +29,21 @@ struct SamplingOption {
   };
   using Seed = std::optional<uint64_t> GenerationOptions::*;
   using Flag = bool GenerationOptions::*;
-  using Steps = std::string GenerationOptions::*;  // names separated by ';'
+  using Steps = std::string GenerationOptions::*;  // the names are separated by ';'
   using Texts = std::optional<std::vector<std::string>> GenerationOptions::*;
   using Biases = std::vector<std::pair<int32_t, float>> GenerationOptions::*;
   using Member = std::variant<Number<float>, Number<int>, Seed, Flag, Steps, Texts, Biases>;
 
-  const char* name;  // llama.cpp's; of the field of requests and the argument in Python
+  // This is llama.cpp's name, which the field of requests and the argument in Python have too.
+  const char* name;
   Member member;
-  std::vector<const char*> other_names = {};  // of the field and the argument
-  const char* flags;                          // llama.cpp's, separated by commas
-  double least = 0, most = 0;                 // range of a number
-  // It names the other APIs that have the field: OpenAI's chat and completions ("chat"), its
-  // "responses", Anthropic's "messages".
+  std::vector<const char*> other_names = {};  // the field and the argument may also have these
+  const char* flags;                          // these are llama.cpp's, separated by commas
+  double least = 0, most = 0;                 // a number is in this range
+  // This list names the other APIs that have the field. "chat" stands for OpenAI's chat and
+  // completions, "responses" for its responses, and "messages" for Anthropic's messages.
   const char* apis = "";
-  // Models specify it by this key of generation_config.json; null: they do not.
+  // Models specify the option by this key of generation_config.json. If it is null, they do not.
   const char* key = nullptr;
   // This option changes nothing unless the option named here has a value.
   const char* needs = nullptr;
@@ -51,7 +52,7 @@ struct SamplingOption {
   bool devices = false;
   const char* help;
 
-  std::vector<const char*> names() const;  // `name` and the others
+  std::vector<const char*> names() const;  // they are `name` and the others
 };
 
 std::span<const SamplingOption> sampling_options();
@@ -62,10 +63,10 @@ const SamplingOption* find_sampling_option(std::string_view name);
 // Returns whether devices that sample support these options; generate/sampler.h supports all.
 bool on_devices(const SamplerOptions& options);
 
-// Returns the default as text: "0.8", "drawn".
+// Returns the default as a text such as "0.8" or "drawn".
 std::string default_text(const SamplingOption& option);
 
-// Returns the allowed values as text: "0 to 1", "true, false".
+// Returns the allowed values as a text such as "0 to 1" or "true, false".
 std::string range_text(const SamplingOption& option);
 
 }  // namespace walsh

@@ -15,15 +15,16 @@ enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback
 
 // Tells how far a text has come and how far it may go.
 struct TextProgress {
-  int64_t max_tokens = -1;  // the most that may be chosen; -1: any number
-  int64_t capacity = 0;     // of the context, in positions
-  int64_t positions = 0;    // of prompt and chosen tokens, of which the last is not evaluated yet
-  int64_t chosen = 0;       // tokens
+  int64_t max_tokens = -1;  // at most this many tokens may be chosen; -1 means any number
+  int64_t capacity = 0;     // the context has this many positions
+  // Prompt and chosen tokens take this many positions, of which the last is not evaluated yet.
+  int64_t positions = 0;
+  int64_t chosen = 0;  // this many tokens were chosen
 
   // Returns the most tokens that may be drafted after the last one.
   int64_t draft_room() const;
-  // Returns why the text ends after the token that was chosen last; nothing if it goes on. Its
-  // reader wants more if `wanted`; only the end may follow if `complete`.
+  // Returns why the text ends after the token that was chosen last, or nothing if it goes on.
+  // `wanted` tells that its reader wants more, `complete` that only the end may follow.
   std::optional<StopReason> end(bool wanted, bool complete) const;
 };
 
@@ -33,10 +34,10 @@ class TextChooser {
 
   // Reads a token that the text begins with.
   void read(int32_t token) { chooser_.read(token); }
-  // Throws as TokenChooser.
+  // Returns the token that continues the text. Throws as TokenChooser.
   std::optional<int32_t> choose(std::span<const float> logits);
   bool ended() const { return chooser_.ended(); }
-  // Returns what chooses the next token, for guesses.
+  // Returns the chooser of the next token, so that drafts can be guessed with it.
   const TokenChooser& next() const { return chooser_; }
 
   // Sets tokens that may follow the last one and are evaluated behind it. choose() gets the logits
@@ -49,7 +50,7 @@ class TextChooser {
  private:
   TokenChooser chooser_;
   std::vector<int32_t> drafted_;
-  size_t chosen_ = 0;  // tokens since the draft was made
+  size_t chosen_ = 0;  // this many tokens were chosen since the draft was made
   bool right_ = true;
 };
 

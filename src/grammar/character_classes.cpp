@@ -16,9 +16,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kMostNames = 512;       // so many are remembered
-constexpr char32_t kPiece = 0x8000;      // characters that are looked at together
-constexpr uint64_t kSteps = 10'000'000;  // for one of them
+constexpr size_t kMostNames = 512;       // this many names are remembered
+constexpr char32_t kPiece = 0x8000;      // this many characters are looked at together
+constexpr uint64_t kSteps = 10'000'000;  // one such look may take this many steps
 
 // PCRE2 knows general categories by their short names only.
 std::string short_name(std::string_view name) {
@@ -71,7 +71,7 @@ std::string short_name(std::string_view name) {
   return std::string(name);
 }
 
-// Returns the name as PCRE2 writes it; empty if it cannot be one.
+// Returns the name as PCRE2 writes it, or an empty one if it cannot be a name.
 std::string translated(std::string_view name) {
   const size_t mark = name.find('=');
   const std::string_view value = mark == name.npos ? name : name.substr(mark + 1);

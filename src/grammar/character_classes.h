@@ -8,9 +8,9 @@
 
 namespace walsh::grammar {
 
-// Returns the characters of \p{name} (ECMA-262: a general category by its short or long name, a
-// script as "Script=Greek" or "sc=Greek", a binary property); nothing if the name is not known. The
-// search takes some hundredths of a second, once for a name.
+// Returns the characters of \p{name}, or nothing if the name is not known. By ECMA-262 it is the
+// short or long name of a general category, a script as "Script=Greek" or "sc=Greek", or a binary
+// property. The search takes some hundredths of a second, once for a name.
 std::optional<CodeSet> characters_of(std::string_view name);
 
 }  // namespace walsh::grammar

@@ -120,8 +120,8 @@ bool DistinctItems::Trial::read(uint8_t byte, bool opens) {
   return true;
 }
 
-// Only beginnings of items that are there have to be followed: a text that leaves them is a new
-// item.
+// Follows the beginnings of items that are in the list; that suffices, because a text that leaves
+// them is a new item.
 bool DistinctItems::Trial::is_lost(StackSpace& space, StateId state) const {
   std::vector<std::pair<StateId, Trial>> waiting = {{state, *this}};
   std::set<std::pair<StateId, uint64_t>> seen;

@@ -1,10 +1,10 @@
 // Keeps the items of a list apart from each other ("uniqueItems" of JSON schemas), which no grammar
-// of finite size can express: the items written so far are remembered, and an item that equals one
+// of finite size can express. The items written so far are remembered, and an item that equals one
 // of them may not end.
 //
 // The grammar lets each item be written in one way only but for the space inside of objects and
-// lists, which is passed over here, so that equal texts are equal values. Of texts only hashes are
-// kept.
+// lists, which is passed over here, so that equal texts are equal values. Only hashes of the texts
+// are kept.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace walsh::grammar {
 
 class DistinctItems {
  public:
-  // Says where a text is: outside of such lists; in front of an item; in a string, or behind a
-  // backslash there; in a number or word; in an object or a list, in a string inside of it, or
-  // behind a backslash there; behind an item.
+  // Says where a text is. It may be outside of such lists, in front of an item, in a string or
+  // behind a backslash there, in a number or word, in an object or a list, in a string inside of it
+  // or behind a backslash there, or behind an item.
   enum class Place : uint8_t {
     outside,
     before,
@@ -39,7 +39,7 @@ class DistinctItems {
   class Trial {
    public:
     explicit Trial(const DistinctItems& from) : from_(&from) { reset(); }
-    // Begins anew.
+    // Forgets what was read.
     void reset();
     Place place() const { return place_; }
 
@@ -62,23 +62,24 @@ class DistinctItems {
     Place place_ = Place::outside;
     int depth_ = 0;
     uint64_t hash_ = 0;
-    bool fresh_ = false;  // a new list has begun: of `from_` nothing counts
+    bool fresh_ = false;  // a new list has begun, so that nothing of `from_` counts
     bool ended_ = false;  // the item that was open in `from_` has ended
-    std::vector<uint64_t> items_, beginnings_, open_;  // more than `from_` has
+    std::vector<uint64_t> items_, beginnings_, open_;  // these are not in `from_` yet
   };
 
   void keep(const Trial& trial);
 
  private:
   Place place_ = Place::outside;
-  int depth_ = 0;                            // open brackets of the item so far
-  uint64_t hash_ = 0;                        // of the item so far
-  std::unordered_set<uint64_t> items_;       // of the list so far
-  std::unordered_set<uint64_t> beginnings_;  // of these items
-  std::vector<uint64_t> open_;               // beginnings of the item so far
+  int depth_ = 0;                            // the item so far has this many open brackets
+  uint64_t hash_ = 0;                        // it is that of the item so far
+  std::unordered_set<uint64_t> items_;       // the list so far has these
+  std::unordered_set<uint64_t> beginnings_;  // they are those of these items
+  std::vector<uint64_t> open_;               // they are those of the item so far
 };
 
-// Returns the state behind a text, which `items` follows as well; kDead if an item is there twice.
+// Returns the state behind a text, which `items` follows as well. Returns kDead if an item is there
+// twice.
 StateId read_text(StackSpace& space, StateId state, DistinctItems::Trial& items,
                   std::string_view text);
 

@@ -14,9 +14,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int kMaxNesting = 64;        // of references and combinations
-constexpr size_t kMaxWays = 256;       // of one schema
-constexpr size_t kMaxSteps = 100'000;  // schemas read in total
+constexpr int kMaxNesting = 64;        // references and combinations may nest this deep
+constexpr size_t kMaxWays = 256;       // one schema may have this many ways
+constexpr size_t kMaxSteps = 100'000;  // this many schemas are read in total
 
 // kFraction has this private name; types that clients send are printable.
 constexpr const char* kFractionName =
@@ -274,7 +274,7 @@ Ways SchemaReader::conditions(Ways ways, const OrderedJson& schema, const std::s
   return all;
 }
 
-// Requires of each dependency that it is met, or that its property is absent.
+// Adds to the ways, for each dependency, that it is met or that its property is absent.
 Ways SchemaReader::dependencies(Ways ways, const OrderedJson& schema, const std::string& path,
                                 int depth) {
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {

@@ -19,14 +19,14 @@ enum Kind : unsigned {
   kNull = 1,
   kBoolean = 2,
   kInteger = 4,
-  kFraction = 8,  // a number that is not integral
+  kFraction = 8,  // it is a number that is not integral
   kString = 16,
   kArray = 32,
   kObject = 64,
   kAnyKind = 127,
 };
 
-// Returns the kinds allowed by "type" (a name or a list of names); all kinds without one. Throws
+// Returns the kinds that "type" (a name or a list of names) allows, or all kinds without it. Throws
 // bad_input. names_of() uses a private name for kFraction, which no client can send.
 unsigned kinds_of(const OrderedJson& schema, const std::string& where);
 OrderedJson names_of(unsigned kinds);
@@ -46,7 +46,7 @@ uint64_t weight_of(const OrderedJson& value);
 struct Evaluated {
   std::set<std::string> names, patterns;
   bool all_properties = false, all_items = false;
-  size_t items = 0;  // the first `items` ones
+  size_t items = 0;  // the first `items` ones are evaluated
 
   void add(const Evaluated& other);
 };
@@ -69,7 +69,7 @@ struct Evaluated {
 // Paths are those in the schema that the client sent.
 struct FlatSchema {
   OrderedJson keywords = OrderedJson::object();
-  std::string path;  // its place in the client's schema, for messages
+  std::string path;  // messages name this place in the client's schema
   Evaluated evaluated = {};
 };
 
@@ -82,11 +82,11 @@ class SchemaReader {
   SchemaReader(const OrderedJson& root, std::string where, StepBudget& budget);
 
   // A value is valid if and only if one of the returned alternatives allows it (except for parts
-  // that are not exact, which refuse more); an empty list means nothing is valid. References are
-  // followed, allOf is merged, anyOf multiplied out, oneOf becomes each alternative without the
+  // that are not exact, which refuse more); an empty list means that nothing is valid. References
+  // are followed, allOf is merged, anyOf multiplied out, oneOf becomes each alternative without the
   // others, and `if` both cases. Throws bad_input naming keyword and path for what cannot be
-  // enforced (references out of the schema, what cannot be negated); limit for too many
-  // alternatives and when the budget is spent.
+  // enforced, such as references out of the schema and schemas that cannot be negated. Throws limit
+  // for too many alternatives and when the budget is spent.
   Ways read(const OrderedJson& schema, const std::string& path);
 
   // Returns the conjunction of two schemas, each of which may be any schema.
@@ -120,7 +120,8 @@ class SchemaReader {
   Ways conditions(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   Ways dependencies(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   void add_unevaluated(Ways& ways, const OrderedJson& schema) const;
-  // These allow what none of the alternatives allows (negate_schema.cpp).
+  // This returns ways that allow all values which none of the alternatives allows
+  // (negate_schema.cpp).
   Ways negate(const Ways& ways) const;
   Ways negate(const FlatSchema& way) const;
   void negate_objects(const FlatSchema& way, Ways& result) const;

@@ -9,8 +9,8 @@ constexpr uint32_t kNone = UINT32_MAX;
 struct Beginning {
   Beginning() { next.fill(kNone); }
   std::array<uint32_t, 256> next;
-  uint32_t shorter = 0;        // its longest proper suffix that is also a prefix of a mark
-  std::optional<NodeId> mark;  // the mark that ends here
+  uint32_t shorter = 0;        // this is the longest proper suffix that is also a prefix of a mark
+  std::optional<NodeId> mark;  // this mark ends here
 };
 
 std::vector<Beginning> beginnings_of(const std::vector<FreeText::Mark>& marks) {

@@ -16,8 +16,8 @@ namespace walsh::grammar {
 class FreeText {
  public:
   struct Mark {
-    std::string text;  // not empty
-    NodeId behind;     // where the grammar continues
+    std::string text;  // it is not empty
+    NodeId behind;     // the grammar continues here
   };
 
   // Adds the nodes. With `end`, the text may also end at any point and continue there.
@@ -32,7 +32,8 @@ class FreeText {
   void add_bytes(NodeId from, const Targets& targets, const std::bitset<256>& except);
 
   GraphBuilder& builder_;
-  std::vector<NodeId> nodes_;  // one per proper prefix of a mark; the first for the empty prefix
+  // Each proper prefix of a mark has a node; the first belongs to the empty prefix.
+  std::vector<NodeId> nodes_;
   std::vector<Targets> targets_;
 };
 

@@ -43,7 +43,7 @@ class Parser {
   struct Known {
     RuleId rule = 0;
     bool defined = false;
-    size_t place = 0;  // where the name was first used
+    size_t place = 0;  // the name was first used here
   };
 
   [[noreturn]] void fail_at(size_t place, const std::string& reason) const {

@@ -17,7 +17,7 @@ namespace walsh::grammar {
 inline constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 
 // Adds the rules of a grammar and returns the rule called root. Throws bad_input naming line and
-// column; limit for a grammar that is too large.
+// column, and limit for a grammar that is too large.
 RuleId add_gbnf(GraphBuilder& builder, std::string_view text);
 
 }  // namespace walsh::grammar

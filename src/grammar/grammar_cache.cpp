@@ -8,7 +8,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kKept = 16;  // grammars kept; each may take some 32 MiB
+constexpr size_t kKept = 16;  // this many grammars are kept, each of which may take some 32 MiB
 
 }  // namespace
 

@@ -18,12 +18,14 @@ namespace walsh::grammar {
 class GrammarCache {
  public:
   // `key` identifies the grammar; `make` is called if it is not cached, and its exceptions are
-  // passed on. `where` is for messages. All calls must use the same tokenizer and number of logits.
+  // passed on. `where` is its name in messages. All calls must use the same tokenizer and number of
+  // logits.
   std::shared_ptr<const TokenGrammar> get(const Tokenizer& tokenizer, int64_t logits,
                                           const std::string& key, const std::string& where,
                                           const std::function<Graph()>& make);
 
-  // The vocabulary is built on first use, which takes a while: only those who need it wait.
+  // Returns the vocabulary, which the first call builds. That takes a while, so only those who need
+  // it wait.
   std::shared_ptr<const TokenVocabulary> vocabulary(const Tokenizer& tokenizer, int64_t logits);
 
  private:
@@ -34,11 +36,11 @@ class GrammarCache {
 
   std::mutex mutex_;
   std::shared_future<std::shared_ptr<const TokenVocabulary>> vocabulary_;
-  std::list<Entry> entries_;  // most recently used first
+  std::list<Entry> entries_;  // the most recently used one comes first
 };
 
-// Return the grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
-// GraphBuilder::finish do.
+// These return the grammar of a GBNF text and that of a JSON schema. They throw as add_gbnf,
+// add_json_schema and GraphBuilder::finish do.
 std::shared_ptr<const TokenGrammar> gbnf_grammar(GrammarCache& cache, const Tokenizer& tokenizer,
                                                  int64_t logits, const std::string& text,
                                                  const std::string& where);

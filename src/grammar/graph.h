@@ -25,23 +25,23 @@ using RuleId = uint32_t;
 // compile.
 inline constexpr size_t kMaxNodes = 100'000;
 inline constexpr size_t kMaxEdges = 400'000;
-inline constexpr int kMaxDepth = 256;  // of nested calls that have to return
-// Building one grammar may take so many steps, some tenths of a second in all: members and values
-// copied or compared, edges made or followed.
+inline constexpr int kMaxDepth = 256;  // this many calls that have to return may be nested
+// Building one grammar may take this many steps, some tenths of a second in all. A step copies or
+// compares a member or a value, or makes or follows an edge.
 inline constexpr uint64_t kMaxBuildSteps = 10'000'000;
 
-// This byte precedes the text of a special token: UTF-8 never contains this byte, so only a grammar
-// that asks for the token matches it.
+// This byte precedes the text of a special token. UTF-8 never contains it, so only a grammar that
+// asks for the token matches it.
 inline constexpr char kSpecialMark = '\xFF';
 
 struct ByteEdge {
-  uint8_t first, last;  // both included
+  uint8_t first, last;  // both are included
   NodeId target;
 };
 
 struct CallEdge {
   RuleId rule;
-  NodeId back;  // where the automaton continues after the rule
+  NodeId back;  // the automaton continues here after the rule
 };
 
 struct Node {
@@ -52,8 +52,8 @@ struct Node {
 
 struct Rule {
   NodeId start = 0, end = 0;  // no edge leaves the end
-  std::string name;           // for messages
-  bool empty = false;         // matches the empty text (among others)
+  std::string name;           // messages name the rule by this
+  bool empty = false;         // it matches the empty text, perhaps among others
 };
 
 // A graph is immutable and made by GraphBuilder::finish().
@@ -61,14 +61,14 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
   RuleId root = 0;
-  std::vector<uint32_t> rank;  // of a node: above nodes that reach it without consuming
-  std::vector<int> depth;      // of a node: nested calls on the way to its end
-  std::vector<bool> is_end;    // of a node: whether it is the end of its rule
-  // Tells, per node, whether its '[' begins a list whose items must differ (DistinctItems). Empty
-  // if no node does.
+  std::vector<uint32_t> rank;  // a node is above those that reach it without consuming
+  std::vector<int> depth;      // this many calls are nested on the way from a node to its end
+  std::vector<bool> is_end;    // the node is the end of its rule
+  // Tells, per node, whether its '[' begins a list whose items must differ (DistinctItems). It is
+  // empty if no node does.
   std::vector<bool> opens_distinct;
   std::array<uint8_t, 256> classes{};  // bytes that no edge distinguishes share a class
-  std::vector<uint8_t> class_bytes;    // one byte of each class
+  std::vector<uint8_t> class_bytes;    // it has one byte of each class
 };
 
 // Holds the code points from `first` to `last`.
@@ -80,10 +80,10 @@ using CodeSet = std::vector<CodeRange>;
 
 CodeSet normal_set(CodeSet ranges);
 CodeSet complement(const CodeSet& set);
-// Returns the intersection.
+// Returns the intersection of two sets.
 CodeSet common_part(const CodeSet& a, const CodeSet& b);
 
-// Every function throws limit where one of the limits above would be exceeded.
+// Makes a graph. Every function throws limit where one of the limits above would be exceeded.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string where)
@@ -106,16 +106,17 @@ class GraphBuilder {
   // These add a path from `from` and return its last node.
   NodeId text(NodeId from, std::string_view text);
   NodeId call(NodeId from, RuleId rule);
-  NodeId one_of(NodeId from, const CodeSet& set);  // one character, as UTF-8
-  // Adds between `least` and `most` repetitions of `rule`; most < 0: no upper bound. Large numbers
-  // are counted in blocks, which take a node each.
+  NodeId one_of(NodeId from, const CodeSet& set);  // it matches one character, as UTF-8
+  // Adds between `least` and `most` repetitions of `rule`; a negative `most` means no upper bound.
+  // Large numbers are counted in blocks, which take a node each.
   NodeId repeat(NodeId from, RuleId rule, int64_t least, int64_t most);
   // Adds one of several texts.
   NodeId any_text(NodeId from, const std::vector<std::string>& texts);
   // Adds any UTF-8 up to and including the first occurrence of `mark`.
   NodeId until(NodeId from, std::string_view mark);
 
-  // Adds what `root` of another builder matches, as it is written inside of a JSON string.
+  // Adds the texts that `root` of another builder matches, as they are written inside of a JSON
+  // string.
   NodeId in_string(NodeId from, const GraphBuilder& inner, RuleId root);
 
   void one_of(NodeId from, const CodeSet& set, NodeId to);
@@ -129,7 +130,8 @@ class GraphBuilder {
   StepBudget& budget() const { return *budget_; }
 
   // Throws bad_input if the grammar matches nothing or a rule calls itself before something was
-  // consumed; limit if every match needs more than kMaxDepth nested calls. The builder is used up.
+  // consumed, and limit if every match needs more than kMaxDepth nested calls. The builder is used
+  // up by it.
   Graph finish(RuleId root);
 
  private:

@@ -124,7 +124,7 @@ NodeId GraphBuilder::one_of(NodeId from, const CodeSet& set) {
   return next;
 }
 
-// Sequences with equal suffixes share the nodes of the suffix.
+// Adds a character of a set. Byte sequences with equal suffixes share the nodes of the suffix.
 void GraphBuilder::one_of(NodeId from, const CodeSet& set, NodeId to) {
   std::map<ByteRanges, NodeId> ends;
   for (const ByteRanges& sequence : utf8_sequences(set)) {
@@ -209,9 +209,10 @@ NodeId GraphBuilder::any_text(NodeId from, const std::vector<std::string>& texts
 }
 
 void GraphBuilder::byte_in_string(NodeId from, const ByteEdge& edge, NodeId to) {
+  // The escapes are in the order of the bytes.
   constexpr std::pair<uint8_t, char> kEscapes[] = {
-      {'\t', 't'}, {'\n', 'n'}, {'\r', 'r'}, {'"', '"'}, {'\\', '\\'}};  // in order of the bytes
-  int first = edge.first;  // the next byte that is not written yet
+      {'\t', 't'}, {'\n', 'n'}, {'\r', 'r'}, {'"', '"'}, {'\\', '\\'}};
+  int first = edge.first;  // this is the next byte that is not written yet
   for (const auto& [plain, letter] : kEscapes) {
     if (plain < first || plain > edge.last) continue;
     if (first < plain) byte(from, static_cast<uint8_t>(first), plain - 1, to);
@@ -243,7 +244,7 @@ NodeId GraphBuilder::in_string(NodeId from, const GraphBuilder& inner, RuleId ro
   return call(from, rules + root);
 }
 
-// Builds the Knuth-Morris-Pratt automaton: one node for each prefix of the mark.
+// Builds the Knuth-Morris-Pratt automaton, which has one node for each prefix of the mark.
 NodeId GraphBuilder::until(NodeId from, std::string_view mark) {
   std::u32string codes;
   for (std::string_view rest = mark; !rest.empty();) {

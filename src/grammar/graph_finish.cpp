@@ -14,7 +14,7 @@ constexpr int kNever = std::numeric_limits<int>::max();
 
 // Says which nodes to look at again when a node or a rule has changed.
 struct Users {
-  std::vector<std::vector<NodeId>> of_node, of_rule;  // nodes with an edge to it
+  std::vector<std::vector<NodeId>> of_node, of_rule;  // they list the nodes with an edge to it
 
   explicit Users(const Graph& graph) : of_node(graph.nodes.size()), of_rule(graph.rules.size()) {
     for (NodeId from = 0; from < graph.nodes.size(); ++from) {
@@ -31,7 +31,7 @@ struct Users {
   }
 };
 
-// Finds rules by their first node.
+// Returns for each node the rule that starts there, or -1.
 std::vector<int64_t> rules_of_starts(const Graph& graph) {
   std::vector<int64_t> rules(graph.nodes.size(), -1);
   for (RuleId rule = 0; rule < graph.rules.size(); ++rule)
@@ -39,8 +39,8 @@ std::vector<int64_t> rules_of_starts(const Graph& graph) {
   return rules;
 }
 
-// Returns the least fixed point of value(node) = minimum over its edges, with 0 at ends:
-// `value_of(node, value)` computes it from the present values, which only decrease.
+// Returns the least fixed point of value(node), which is the minimum over the node's edges and 0 at
+// ends. `value_of(node, value)` computes it from the present values, which only decrease.
 template <typename ValueOf>
 std::vector<int> least_values(const Graph& graph, const Users& users, ValueOf value_of) {
   std::vector<int> value(graph.nodes.size(), kNever);
@@ -128,10 +128,10 @@ class Components {
  private:
   struct Place {
     NodeId node;
-    size_t next;  // of its successors
+    size_t next;  // this successor comes next
   };
 
-  // Sets `to` to successor `index` of a node; false if there is none.
+  // Sets `to` to successor `index` of a node. Returns false if there is none.
   bool successor(NodeId id, size_t index, NodeId& to) const {
     const Node& node = graph_.nodes[id];
     if (index < node.empty.size()) {
@@ -189,7 +189,7 @@ class Components {
 
   Graph& graph_;
   std::vector<uint32_t> order_, component_;
-  std::vector<NodeId> index_;  // nodes whose component is not complete
+  std::vector<NodeId> index_;  // their component is not complete
   uint32_t count_ = 0, components_ = 0, ranked_ = 0;
 };
 

@@ -109,7 +109,8 @@ RuleId JsonRules::letter() {
   return once(letter_, "letter", [&](NodeId from, NodeId to) { one_of(from, complement({}), to); });
 }
 
-// The loop reads plain characters itself, so that they lead back to the same state directly.
+// Makes the rule of strings. Its loop reads plain characters itself, so that they lead back to the
+// same state directly.
 RuleId JsonRules::string() {
   return once(string_, "string", [&](NodeId from, NodeId to) {
     const NodeId inside = builder_.text(from, "\"");
@@ -144,7 +145,7 @@ RuleId JsonRules::number() {
   });
 }
 
-// Adds the content of brackets: members separated by commas, or nothing.
+// Adds the content of brackets, which is empty or has members separated by commas.
 void JsonRules::members(NodeId from, NodeId to, RuleId member) {
   const NodeId first = builder_.call(from, space()), behind = builder_.node();
   builder_.empty(first, to);
@@ -207,7 +208,7 @@ void JsonRules::one_of(NodeId from, const CodeSet& set, NodeId to) {
 // Builds a tree of the escaped names; whatever leaves the tree is a different string.
 NodeId JsonRules::other_string(NodeId from, const std::vector<std::string>& names) {
   const NodeId last = builder_.node();
-  const RuleId rest = builder_.rule("letters");  // the part after leaving the tree
+  const RuleId rest = builder_.rule("letters");  // it is the part after leaving the tree
   const NodeId more = builder_.start(rest);
   const auto add_letters = [&](NodeId at, const std::string& raw_known,
                                const std::string& escaped_known, NodeId slash, NodeId to) {

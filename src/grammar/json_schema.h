@@ -19,7 +19,7 @@ inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
 
 // Adds a rule for the values that `schema` allows. Messages name the path in the schema after the
 // builder's place. Throws bad_input for a malformed schema, one that allows nothing and one that
-// cannot be enforced; limit for one that is too large. `schema` need not outlive the call.
+// cannot be enforced, and limit for one that is too large. `schema` need not outlive the call.
 RuleId add_json_schema(GraphBuilder& builder, const OrderedJson& schema);
 
 // Adds a rule for any JSON object, for the response format "json_object".

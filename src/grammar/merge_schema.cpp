@@ -84,7 +84,7 @@ void append_new(OrderedJson& list, const OrderedJson& more) {
     list.push_back(std::move(value));
 }
 
-// Returns the values of `list` that are in `others` (or, with `had` false, that are not).
+// Returns the values of `list` that are in `others` or, if `had` is false, those that are not.
 OrderedJson chosen(const OrderedJson& list, const OrderedJson& others, bool had) {
   OrderedJson result = OrderedJson::array();
   const ValueSet known(others);
@@ -100,7 +100,8 @@ double number_of(const OrderedJson& keywords, const char* key, double otherwise)
 
 }  // namespace
 
-// Returns nothing if no value satisfies both.
+// Returns the keywords that must hold for both to be satisfied, or nothing if no value satisfies
+// both.
 std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const OrderedJson& b,
                                                const std::string& path) const {
   spend(weight_of(a) + weight_of(b), path);
@@ -140,7 +141,7 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
   return result;
 }
 
-// Returns whether nothing can be valid; false if that is not obvious.
+// Returns whether nothing can be valid. It returns false if that is not obvious.
 bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& path) const {
   if (!keywords.contains("type")) return false;
   const unsigned kinds = kinds_of(keywords, where_ + path);
@@ -184,7 +185,7 @@ bool SchemaReader::requires_refused(const OrderedJson& required,
   return false;
 }
 
-// Returns whether no value satisfies both; false if that is not certain.
+// Returns whether no value satisfies both. It returns false if that is not certain.
 bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth) {
   const bool values_a = a.keywords.contains("enum"), values_b = b.keywords.contains("enum");
   for (const FlatSchema* one : {&a, &b})

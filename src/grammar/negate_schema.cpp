@@ -10,7 +10,7 @@ namespace {
 
 using Pair = std::pair<const char*, const char*>;
 
-// Negating the bound `key` of a count gives the keyword `opposite`, with a value that is `step`
+// The negation of the bound `key` of a count is the keyword `opposite`, with a value that is `step`
 // away.
 struct CountBound {
   const char *key, *type, *opposite;

@@ -11,9 +11,11 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kLargest = 9'999'999'999'999'999;  // default bound: 16 digits
-constexpr size_t kMoreDigits = 6;                    // behind the point, beyond those of the bounds
-constexpr size_t kSafeDigits = 15;                   // a double represents so many exactly
+// Bounds are at most this by default, with 16 digits.
+constexpr int64_t kLargest = 9'999'999'999'999'999;
+// Behind the point there may be this many more digits than bounds have.
+constexpr size_t kMoreDigits = 6;
+constexpr size_t kSafeDigits = 15;  // a double represents this many digits exactly
 constexpr int kMaxDigits = 18;
 
 // Holds a non-negative bound.
@@ -91,8 +93,8 @@ void add_positive_integers(GraphBuilder& builder, NodeId from, int64_t least, in
   if (least <= most) IntegerDigits(builder, range, to).add(from, least, most);
 }
 
-// Adds what follows the integral digits: nothing, or a point and digits, so that the fraction lies
-// between two bounds, either of which may be missing.
+// Adds the part behind the integral digits, which is empty, or a point and digits. The fraction
+// lies between two bounds, either of which may be missing.
 class Fraction {
  public:
   // `whole` is the largest integral part in use: a number has at most 15 digits, unless it is a
@@ -202,7 +204,7 @@ class FixedPoint {
   // Requires 1 <= least <= most, in units of 10^-places.
   void add(NodeId from, int64_t least, int64_t most) {
     const size_t longest = std::max(std::to_string(most).size(), places_ + 1);
-    int64_t first = 1;  // the least number of `size` digits
+    int64_t first = 1;  // this is the least number of `size` digits
     for (size_t i = 0; i < places_; ++i)
       first *= 10;
     for (size_t size = places_ + 1; size <= longest; ++size, first *= 10) {
@@ -218,7 +220,7 @@ class FixedPoint {
 
  private:
   struct State {
-    size_t left;     // digits to come
+    size_t left;     // this many digits are to come
     bool low, high;  // the digits so far equal those of the bound
     bool pointed;    // the point was written
     bool zero;       // the last digit is 0
@@ -279,7 +281,7 @@ class FixedPoint {
   std::map<State, NodeId> tight_, free_;
 };
 
-// Converts a bound to units of 10^-places; nothing if it has more than 18 digits then.
+// Converts a bound to units of 10^-places. Returns nothing if it has more than 18 digits then.
 std::optional<Decimal> shifted(const Decimal& bound, size_t places) {
   Decimal result = bound;
   result.fraction.resize(std::max(places, result.fraction.size()), '0');
@@ -318,7 +320,7 @@ std::optional<Decimal> parse_decimal(const std::string& text) {
   const size_t point = std::min(rest.find('.'), rest.size());
   std::string digits(rest.substr(0, point));
   if (point < rest.size()) digits += rest.substr(point + 1);
-  long place = static_cast<long>(point) + exponent;  // position of the point in the digits
+  long place = static_cast<long>(point) + exponent;  // the point has this position in the digits
   if (place < 0) digits.insert(0, static_cast<size_t>(-place), '0');
   place = std::max(place, 0L);
   if (place > static_cast<long>(digits.size()))
@@ -352,7 +354,7 @@ void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, 
 }
 
 bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {
-  constexpr int64_t kLargestMultiple = 999'999'999'999'999;  // 15 digits
+  constexpr int64_t kLargestMultiple = 999'999'999'999'999;  // it has 15 digits
   const auto places = static_cast<size_t>(range.places);
   const auto low = range.least ? shifted(*range.least, places) : std::nullopt;
   const auto high = range.most ? shifted(*range.most, places) : std::nullopt;

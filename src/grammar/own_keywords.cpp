@@ -16,7 +16,7 @@ constexpr std::array kPlain = {"type",          "enum",          "minLength",
                                "maxLength",     "minItems",      "maxItems",
                                "minProperties", "maxProperties", "required"};
 
-// Returns whether this is a content encoding that can be checked on the text.
+// Returns whether `name` is a content encoding that can be checked on the text.
 bool is_encoding(const OrderedJson& name) {
   return name == "base64" || name == "base64url" || name == "base32" || name == "base16";
 }
@@ -84,7 +84,8 @@ OrderedJson SchemaReader::own_content(const OrderedJson& schema, const std::stri
   return schema.contains("contentSchema") ? schema["contentSchema"] : OrderedJson(true);
 }
 
-// Draft 4 has boolean exclusive bounds, and draft 3 another name for multipleOf.
+// Reads bounds and multiples. Draft 4 has boolean exclusive bounds, and draft 3 another name for
+// multipleOf.
 void SchemaReader::own_numbers(const OrderedJson& schema, const std::string& path,
                                OrderedJson& own) const {
   for (const auto& [bound, excluded] :
@@ -104,7 +105,7 @@ void SchemaReader::own_numbers(const OrderedJson& schema, const std::string& pat
 void SchemaReader::own_arrays(const OrderedJson& schema, const std::string& path,
                               FlatSchema& own) const {
   OrderedJson& words = own.keywords;
-  // In older drafts a list of items is what prefixItems is today.
+  // In older drafts `items` may be the list that is called prefixItems today.
   const bool tuple = schema.contains("items") && schema["items"].is_array();
   const char* rest = tuple ? "additionalItems" : "items";
   if (tuple && !schema["items"].empty()) {

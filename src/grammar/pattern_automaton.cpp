@@ -12,7 +12,8 @@ namespace walsh::grammar {
 namespace {
 
 constexpr size_t kMaxStates = 20'000;
-constexpr size_t kMaxAlternatives = 64;  // when groups with look-around are multiplied out
+// Groups with look-around become at most this many alternatives when they are multiplied out.
+constexpr size_t kMaxAlternatives = 64;
 
 class Maker {
  public:
@@ -126,7 +127,7 @@ class LanguageMaker {
     throw Error(ErrorCode::bad_input, scope_.where, fmt::format("the pattern: {}", reason));
   }
 
-  // Multiplies out groups with look-around, so that it occurs in plain sequences.
+  // Multiplies out groups with look-around, so that look-around occurs only in plain sequences.
   std::vector<Sequence> alternatives(const Part& part) {
     if (!looks_around(part) || part.kind == Part::Kind::look) return {{part}};
     if (part.kind == Part::Kind::repeat) fail("look-around is not supported inside a repetition");

@@ -15,7 +15,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int kMaxGroups = 100;  // nesting depth
+constexpr int kMaxGroups = 100;  // groups may nest this deep
 constexpr int64_t kMaxRepetitions = 10'000;
 
 const CodeSet& digits() {
@@ -77,7 +77,7 @@ class Parser {
     const bool consumes = part.kind != Part::Kind::assertion && part.kind != Part::Kind::look;
     while (const auto range = repetition()) {
       if (!consumes) fail("a group that may be empty cannot be repeated here");
-      take("?");  // lazy repetition: the set of texts is the same
+      take("?");  // lazy repetition gives the same set of texts
       if (has("+")) fail("possessive repetition is not supported");
       Part repeat{Part::Kind::repeat};
       repeat.least = range->first;
@@ -171,7 +171,7 @@ class Parser {
       look.negative = negative;
     }
     if (plain && take("?")) group_name();
-    // A negative look-around needs an exact set of what must not match.
+    // A negative look-around needs the exact set of texts that must not match.
     const bool before = std::exchange(all_codes_, all_codes_ || look.negative);
     Part inside = choice(depth + 1);
     all_codes_ = before;

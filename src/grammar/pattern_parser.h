@@ -10,8 +10,9 @@
 
 namespace walsh::grammar {
 
-// Says what the pattern is matched against: any part of the value of a JSON string; the same, with
-// negated classes that include control characters, so that the set is exact; or a whole text.
+// Says what the pattern is matched against. json_string means any part of the value of a JSON
+// string. `exact` means the same with negated classes that include control characters, so that the
+// set is exact. `text` means a whole text.
 enum class PatternUse : uint8_t { json_string, exact, text };
 
 // An assertion is a condition on the position between two characters.
@@ -23,13 +24,13 @@ struct Part {
   Kind kind = Kind::sequence;
   CodeSet set = {};
   std::vector<Part> parts = {};
-  int64_t least = 1, most = 1;  // repetitions; most < 0: no upper bound
+  int64_t least = 1, most = 1;  // it is repeated this often; most < 0 means no upper bound
   Assertion assertion = Assertion::begin;
-  bool behind = false, negative = false;  // for look-around: look-behind, negated
+  bool behind = false, negative = false;  // a look-around may be a look-behind, and may be negated
 };
 
-// Returns a choice of sequences. Throws bad_input, with `where` as its place, for a malformed
-// pattern or one that is not regular (back-references).
+// Parses a pattern to a choice of sequences. Throws bad_input, with `where` as its place, for a
+// malformed pattern or one that is not regular (because it has back-references).
 Part parse_parts(std::string_view pattern, const std::string& where, PatternUse use);
 
 // Returns the characters of \w.

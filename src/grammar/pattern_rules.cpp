@@ -27,7 +27,7 @@ namespace {
 bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   if (least > 0) return false;
   if (most < 0) return true;
-  // Finds the longest path in topological order; there is none if states form a cycle.
+  // The longest path is found in topological order; there is none if states form a cycle.
   std::vector<size_t> before(pattern.states.size(), 0);
   for (const auto& state : pattern.states) {
     for (const uint32_t next : state.empty)

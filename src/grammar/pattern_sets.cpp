@@ -25,7 +25,7 @@ uint32_t add_state(PatternAutomaton& a, const std::string& where) {
   return static_cast<uint32_t>(a.states.size() - 1);
 }
 
-// Appends a copy of `part` to `all`; returns the number of its first state.
+// Appends a copy of `part` to `all` and returns the number of its first state.
 uint32_t append_states(PatternAutomaton& all, const PatternAutomaton& part) {
   const auto shift = static_cast<uint32_t>(all.states.size());
   for (PatternAutomaton::State state : part.states) {
@@ -120,12 +120,13 @@ void add_closure(const PatternAutomaton& a, std::set<uint32_t>& states) {
       if (states.insert(next).second) list.push_back(next);
 }
 
-// Partitions the characters so that no edge of these states distinguishes those of a part, and
-// returns the targets with their parts.
+// Partitions the characters so that no edge of these states distinguishes characters of one part,
+// and returns the targets with their parts.
 std::map<std::set<uint32_t>, CodeSet> moves(const PatternAutomaton& a,
                                             const std::set<uint32_t>& states,
                                             const SetScope& scope) {
-  std::map<char32_t, std::vector<std::pair<uint32_t, bool>>> cuts;  // target, begins
+  // Each place where ranges begin or end has their targets, and tells which of them begin there.
+  std::map<char32_t, std::vector<std::pair<uint32_t, bool>>> cuts;
   cuts[0];
   for (const uint32_t state : states) {
     for (const auto& edge : a.states[state].edges) {
@@ -280,7 +281,7 @@ namespace {
 enum class Before : uint8_t { begin, word, other };
 enum class Behind : uint8_t { any, word, other_or_end, end };
 
-// Returns the restriction on the next character if the assertion holds too; nothing if it cannot
+// Returns the restriction on the next character if the assertion holds too, or nothing if it cannot
 // hold.
 std::optional<Behind> narrowed(Behind behind, Before before, Assertion assertion) {
   if (assertion == Assertion::begin)

@@ -15,21 +15,21 @@ struct SetScope {
   StepBudget& budget;
 };
 
-// Returns the intersection; conditions stay where they are.
+// Returns the automaton of the texts that both match. Conditions stay where they are.
 PatternAutomaton texts_of_both(const PatternAutomaton& a, const PatternAutomaton& b,
                                const SetScope& scope);
-// Returns the concatenation: a text of `a`, then one of `b`.
+// Returns the concatenation, which matches a text of `a` followed by one of `b`.
 PatternAutomaton in_sequence(PatternAutomaton a, const PatternAutomaton& b);
 PatternAutomaton one_of_all(const std::vector<PatternAutomaton>& choices);
-// Returns the complement; it has no conditions.
+// Returns the automaton of all texts that `a` does not match; it has no conditions.
 PatternAutomaton other_texts(const PatternAutomaton& a, const SetScope& scope);
 PatternAutomaton these_texts(const std::vector<std::string>& texts);
 // Returns the automaton of any number of characters of a set.
 PatternAutomaton any_number_of(const CodeSet& set);
 
 // Returns the same set of texts without conditions. `begins` and `ends` tell whether the automaton
-// starts and ends where the whole text does; otherwise a condition on the character before or after
-// it is bad_input.
+// starts and ends where the whole text does. If it does not, a condition on the character before or
+// after it throws bad_input.
 PatternAutomaton without_conditions(const PatternAutomaton& a, bool begins, bool ends,
                                     const SetScope& scope);
 

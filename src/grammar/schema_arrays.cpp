@@ -1,4 +1,4 @@
-// Compiles arrays: items by position, the number of items, contains, uniqueItems.
+// Compiles arrays, with items by position, the number of items, contains and uniqueItems.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -10,9 +10,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kMaxCounted = 5'000;  // states of an array with `contains`
-constexpr size_t kMaxSubsets = 6;      // values whose every order can be generated
-constexpr size_t kMaxDistinct = 256;   // values of an array whose items must differ
+constexpr size_t kMaxCounted = 5'000;  // an array with `contains` may have this many states
+constexpr size_t kMaxSubsets = 6;      // every order of this many values can be generated
+constexpr size_t kMaxDistinct = 256;   // an array whose items must differ may have this many values
 
 struct Contained {
   OrderedJson schema;
@@ -26,7 +26,7 @@ bool has_fraction(const OrderedJson& value) {
 
 }  // namespace
 
-// Returns all values of a schema that has few of them; nothing otherwise.
+// Returns all values of a schema that has few of them, or nothing.
 std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
                                                       const std::string& path) {
   OrderedJson values = OrderedJson::array();
@@ -57,7 +57,7 @@ void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const 
   builder_.call(behind, json_.space(), close);
   const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
   if (least == 0) builder_.empty(open, close);
-  std::map<uint64_t, NodeId> nodes;  // by the set of values written so far
+  std::map<uint64_t, NodeId> nodes;  // their keys are the sets of values written so far
   std::vector<uint64_t> waiting;
   const auto node_of = [&](uint64_t written) {
     const auto [place, added] = nodes.try_emplace(written, 0);
@@ -103,8 +103,8 @@ RuleId SchemaCompiler::inner_rule(const FlatSchema& schema, const OrderedJson& i
                  OneForm{list->get<std::string>(), schema.keywords.contains("sortedNames")});
 }
 
-// Gives the values of a schema a single spelling each; where any value is allowed, these are
-// strings, numbers and words.
+// Gives each value of a schema a single spelling. Where any value is allowed, only strings, numbers
+// and words remain.
 void SchemaCompiler::write_in_one_form(FlatSchema& way, const OneForm& form) const {
   OrderedJson& keywords = way.keywords;
   if (keywords.contains("enum")) {
@@ -148,7 +148,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
   const NodeId close = builder_.node(), behind = builder_.node();
   builder_.byte(close, ']', ']', to);
   builder_.call(behind, json_.space(), close);
-  // Counts are the number of items, then for each `contains` the number of matches.
+  // The first count is the number of items; each `contains` adds the number of its matches.
   using Counts = std::vector<int64_t>;
   std::map<Counts, NodeId> nodes;
   std::vector<Counts> waiting;
@@ -240,7 +240,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
     at = builder_.call(at, item_rule(one, first[static_cast<size_t>(i)],
                                      schema.path + "/prefixItems/" + std::to_string(i)));
   }
-  const NodeId behind = builder_.node();  // after the last item
+  const NodeId behind = builder_.node();  // it stands after the last item
   builder_.call(behind, json_.space(), close);
   if (most == count) {
     if (count > 0) builder_.empty(at, behind);

@@ -18,7 +18,7 @@ namespace walsh::grammar {
 namespace {
 
 constexpr size_t kMaxRules = 10'000;
-constexpr int64_t kMaxCount = int64_t{1} << 31;  // of characters, items and properties
+constexpr int64_t kMaxCount = int64_t{1} << 31;  // it limits characters, items and properties
 constexpr int kMaxTrialDepth = 8;
 // The trial states are discarded when they have this size.
 constexpr size_t kMaxTrialBytes = size_t{16} << 20;
@@ -100,8 +100,8 @@ void SchemaCompiler::add_ways(RuleId rule, const Ways& ways) {
   }
 }
 
-// Without "type", keywords that apply to one kind imply that kind; without such keywords any kind
-// is meant.
+// Returns the kinds of values that a schema means. Without "type", keywords that apply to one kind
+// imply that kind; without such keywords any kind is meant.
 unsigned SchemaCompiler::meant_kinds(const FlatSchema& schema) const {
   using Names = std::vector<const char*>;
   static const std::array<std::pair<unsigned, Names>, 4> kOfKind = {

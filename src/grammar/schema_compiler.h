@@ -1,4 +1,4 @@
-// Compiles schemas to grammar rules, one after the other: a rule is made when it is first referred
+// Compiles schemas to grammar rules, one after the other. A rule is made when it is first referred
 // to and gets its body later, so that schemas may refer to themselves and to anything else.
 #pragma once
 
@@ -35,8 +35,8 @@ class SchemaCompiler {
   // Returns whether only strings are valid.
   bool is_text(const FlatSchema& schema) const;
   // Adds an unquoted string at `from`, followed by `gap` and `mark`. The string does not contain
-  // the mark; if its length or form is limited, not even the mark's first character. Throws
-  // bad_input if the schema allows no such string.
+  // the mark. If its length or form is limited, it does not even contain the mark's first
+  // character. Throws bad_input if the schema allows no such string.
   NodeId add_text(NodeId from, const FlatSchema& schema, const std::string& mark,
                   const std::string& gap);
 
@@ -57,7 +57,7 @@ class SchemaCompiler {
   // These say how values are written that are compared with others (keywords oneForm and
   // sortedNames).
   struct OneForm {
-    std::string list;     // the path of "uniqueItems", for messages
+    std::string list;     // messages name this path of "uniqueItems"
     bool sorted = false;  // the properties of objects are in the order of their names
   };
   struct Pending {
@@ -66,7 +66,8 @@ class SchemaCompiler {
     RuleId rule;
     std::optional<OneForm> one_form;
   };
-  // A string has these constraints: its length (most < 0: no upper bound) and a pattern to match.
+  // A string has these constraints: its length, where a negative `most` means no upper bound, and a
+  // pattern to match.
   struct StringLimits {
     int64_t least, most;
     std::optional<PatternAutomaton> pattern;
@@ -121,9 +122,10 @@ class SchemaCompiler {
   JsonRules json_;
   SchemaReader reader_;
   const OrderedJson& root_;
-  std::map<std::string, RuleId> known_;  // by the schema's text
+  std::map<std::string, RuleId> known_;  // their keys are the schemas' texts
   std::deque<Pending> pending_;
-  std::map<std::string, PatternAutomaton> patterns_;  // conjunctions of patterns, by their texts
+  // These are conjunctions of patterns, by their texts.
+  std::map<std::string, PatternAutomaton> patterns_;
   const int depth_;
 };
 

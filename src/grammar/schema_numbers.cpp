@@ -1,4 +1,4 @@
-// Compiles numbers: bounds, multiples and excluded values.
+// Compiles numbers, with bounds, multiples and excluded values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kMaxMultiple = 1000;
 constexpr size_t kMostPlaces = 15;
 constexpr const char* kTooManyDigits = "its digits, or those of several together, are above 1000";
-constexpr size_t kSafeDigits = 15;     // a double represents so many exactly
-constexpr int64_t kRoundedOff = 2048;  // more than the distance between doubles of 18 digits
+constexpr size_t kSafeDigits = 15;     // a double represents this many digits exactly
+constexpr int64_t kRoundedOff = 2048;  // doubles of 18 digits are less far apart
 
 // Moves a bound away so far that no number beyond it is read as the bound itself.
 Decimal beyond_rounding(const Decimal& bound, bool upper) {
@@ -41,7 +41,8 @@ std::optional<std::pair<double, double>> range_of_format(const std::string& form
 
 }  // namespace
 
-// If inclusive and exclusive bounds are given, the tighter one counts.
+// Returns a bound and whether it is excluded. If inclusive and exclusive bounds are given, the
+// tighter one counts.
 std::pair<std::optional<Decimal>, bool> SchemaCompiler::number_bound(const FlatSchema& schema,
                                                                      bool upper) const {
   const auto bound = [&](const char* key) -> std::optional<Decimal> {
@@ -113,8 +114,8 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
   return range;
 }
 
-// Turns multiples into integers if fractions are not allowed, and excludes integers if they are
-// not.
+// Turns multiples into integers if fractions are not allowed, and excludes integers if these are
+// not allowed.
 void SchemaCompiler::choose_places(const FlatSchema& schema, unsigned kinds,
                                    NumberRange& range) const {
   if (range.places == 0) return;

@@ -1,4 +1,4 @@
-// Compiles objects: properties in the order of the schema, then additional ones where they are
+// Compiles objects. Properties come in the order of the schema, then additional ones where they are
 // allowed.
 #include <fmt/format.h>
 
@@ -13,9 +13,10 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kMaxCounted = 2000;  // properties, if their number is limited
-constexpr size_t kMaxWitnesses = 64;   // properties of which one must be present
-constexpr size_t kMaxPatterns = 4;     // patterns whose combinations are distinguished
+// This many properties are counted, if their number is limited.
+constexpr int64_t kMaxCounted = 2000;
+constexpr size_t kMaxWitnesses = 64;  // required properties may be met in this many ways
+constexpr size_t kMaxPatterns = 4;    // the combinations of this many patterns are distinguished
 
 }  // namespace
 
@@ -29,7 +30,8 @@ const PatternAutomaton& SchemaCompiler::exact_pattern(const std::string& pattern
       .first->second;
 }
 
-// Returns what patterns and rules for other properties require of a property, besides its own.
+// Returns the schema that a property has to satisfy by patterns and rules for other properties,
+// besides its own.
 OrderedJson SchemaCompiler::schema_of_name(const FlatSchema& schema, const std::string& name) {
   OrderedJson result = true;
   const auto matches = [&](const OrderedJson& pattern) {
@@ -89,8 +91,8 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   return result;
 }
 
-// If some property must be present, returns one alternative for each described property that may be
-// it.
+// Returns one alternative for each described property that may be the one which must be present, if
+// the schema asks for one.
 std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema) {
   std::vector<FlatSchema> all = {schema};
   all[0].keywords.erase("has");
@@ -196,7 +198,7 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
 }
 
 // Makes one node per number of properties passed, and per number of those written if that is
-// limited; otherwise 1 stands for "some".
+// limited; otherwise the number 1 stands for "some".
 void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId to) {
   const int64_t least = size_bound(schema, "minProperties", 0);
   const int64_t most = size_bound(schema, "maxProperties", -1);

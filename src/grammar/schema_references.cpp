@@ -143,7 +143,7 @@ class Resolver {
     std::string id = text_of("$id");
     if (id.empty() && old_) id = text_of("id");
     if (old_ && schema.contains("$ref")) id.clear();
-    const bool anchor = id.starts_with('#');  // spelling of anchors in older drafts
+    const bool anchor = id.starts_with('#');  // older drafts spell anchors like this
     if (!id.empty() && !anchor) base = resolved(base, id);
     if (pointer.empty() || (!id.empty() && !anchor)) places_.try_emplace(base, pointer);
     if (anchor && id.size() > 1) places_.try_emplace(base + id, pointer);
@@ -192,9 +192,10 @@ class Resolver {
   const std::string& where_;
   StepBudget& budget_;
   const bool old_;
-  std::set<std::string> visited_;              // pointers
-  std::map<std::string, std::string> places_;  // pointers by address, with or without an anchor
-  std::map<std::string, int> dynamic_;         // number of schemas with this $dynamicAnchor
+  std::set<std::string> visited_;  // it has the pointers of visited schemas
+  // The pointers are found by address, with or without an anchor.
+  std::map<std::string, std::string> places_;
+  std::map<std::string, int> dynamic_;  // this many schemas have this $dynamicAnchor
   int recursive_ = 0;
   std::deque<Reference> references_;
 };

@@ -1,4 +1,4 @@
-// Resolves the references of JSON schemas: $id, $anchor and other names of schemas are replaced by
+// Resolves the references of JSON schemas. $id, $anchor and other names of schemas are replaced by
 // JSON pointers from the root, so that readers of the schema handle nothing else.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Compiles strings: the conjunction of lengths, patterns and formats.
+// Compiles strings, as the conjunction of lengths, patterns and formats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kCountedStates = 20'000;  // states of a pattern with limited length
+// A pattern with limited length may have this many states.
+constexpr int64_t kCountedStates = 20'000;
 
 }  // namespace
 
@@ -24,8 +25,8 @@ std::vector<std::string> SchemaCompiler::excluded_strings(const FlatSchema& sche
   return texts;
 }
 
-// Returns all constraints on the characters as one automaton; none if any string is allowed, or any
-// except a few that can be excluded separately.
+// Returns all constraints on the characters as one automaton. There is none if any string is
+// allowed, or any except a few that can be excluded separately.
 SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& schema) const {
   StringLimits limits{size_bound(schema, "minLength", 0), size_bound(schema, "maxLength", -1), {}};
   const auto scope_of = [&](const char* key) { return reader_.where() + schema.path + "/" + key; };
@@ -76,7 +77,8 @@ SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& sch
 
 // Adds a string that contains a JSON text.
 void SchemaCompiler::add_json_string(NodeId from, const FlatSchema& schema, NodeId to) {
-  constexpr int kMostInside = 4;  // strings inside of strings: each level doubles the backslashes
+  // Strings may nest this deep inside of strings; each level doubles the backslashes.
+  constexpr int kMostInside = 4;
   const std::string path = schema.path + "/contentSchema";
   const StringLimits limits = string_limits(schema);
   if (limits.pattern || limits.least > 0 || limits.most >= 0 || !excluded_strings(schema).empty())

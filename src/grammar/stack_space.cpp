@@ -60,7 +60,7 @@ StateId StackSpace::start() {
   return closure(seeds);
 }
 
-// Sorts the frames, no two of which have the same node.
+// Returns the number of a set. Sorts its frames, no two of which have the same node.
 StateId StackSpace::intern(std::vector<Frame>& frames, bool bottom) {
   if (frames.empty()) return bottom ? kBottom : kDead;
   std::sort(frames.begin(), frames.end(),
@@ -189,7 +189,7 @@ bool StackSpace::read_ends(std::vector<Frame>& found) {
 // complete when it calls a rule. A rule that matches the empty text also lets its callers continue
 // at once.
 StateId StackSpace::closure(std::vector<Frame>& seeds) {
-  for (const NodeId node : entered_)  // left over if an error ended the last closure
+  for (const NodeId node : entered_)  // they are left over if an error ended the last closure
     below_[node] = kDead;
   entered_.clear();
   waiting_.clear();
@@ -219,7 +219,7 @@ StateId StackSpace::closure(std::vector<Frame>& seeds) {
   return intern(result, bottom);
 }
 
-// Returns the state after each of these byte sequences, if it is the same for all; otherwise
+// Returns the state after each of these byte sequences if it is the same for all, and otherwise
 // kDiffers.
 StateId StackSpace::uniform(StateId state, std::span<const Range> bytes) {
   if (bytes.empty()) return state;

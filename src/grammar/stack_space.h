@@ -1,5 +1,5 @@
-// Makes the states of a grammar's automaton when they are first reached: a state is, after any
-// text, the set of all ways in which the grammar can have read it.
+// Makes the states of a grammar's automaton when they are first reached. The state after a text is
+// the set of all ways in which the grammar can have read it.
 //
 // A way is a node and a stack of nodes to return to. A set of ways contains each node once, with
 // the set of all stacks below it, which is a set of the same kind. Sets are interned, so equal
@@ -21,7 +21,7 @@ using StateId = uint32_t;
 
 class StackSpace {
  public:
-  static constexpr StateId kDead = 0;  // the empty set
+  static constexpr StateId kDead = 0;  // this is the empty set
 
   // `graph` must outlive this.
   explicit StackSpace(const Graph& graph, std::string where);
@@ -60,7 +60,7 @@ class StackSpace {
 
  private:
   static constexpr uint32_t kNoRow = 0xFFFFFFFF, kUnknown = 0xFFFFFFFF;
-  static constexpr StateId kBottom = 1;  // the empty stack
+  static constexpr StateId kBottom = 1;  // this is the empty stack
 
   struct Frame {
     NodeId node;
@@ -68,9 +68,9 @@ class StackSpace {
     bool operator==(const Frame&) const = default;
   };
   struct Set {
-    uint32_t first = 0, count = 0;  // in frames_
-    bool bottom = false;            // contains the empty stack
-    int depth = 0;                  // of its deepest stack
+    uint32_t first = 0, count = 0;  // the frames lie in frames_
+    bool bottom = false;            // the set contains the empty stack
+    int depth = 0;                  // it is that of the deepest stack
   };
 
   [[noreturn]] void out_of_steps() const;
@@ -90,18 +90,18 @@ class StackSpace {
   const size_t classes_;
   std::vector<Set> sets_;
   std::vector<Frame> frames_;
-  std::unordered_multimap<uint64_t, StateId> interned_;  // by hash
+  std::unordered_multimap<uint64_t, StateId> interned_;  // the keys are hashes
   std::unordered_map<uint64_t, StateId> united_;
-  std::vector<uint32_t> rows_;  // by state: its row in table_
+  std::vector<uint32_t> rows_;  // each state has its row in table_
   std::vector<StateId> table_;  // a row has the next state for every class of bytes
-  std::vector<StateId> plain_;  // by row: next_plain()
+  std::vector<StateId> plain_;  // each row has its next_plain()
   size_t bytes_ = 0;
   uint64_t steps_left_ = 0;
 
   // The closure that is being computed uses this memory.
-  std::vector<StateId> below_;                        // by node: the stacks below it
-  std::vector<NodeId> entered_;                       // nodes with a set in below_
-  std::vector<std::pair<uint32_t, NodeId>> waiting_;  // a heap by rank
+  std::vector<StateId> below_;                        // each node has the stacks below it
+  std::vector<NodeId> entered_;                       // these nodes have a set in below_
+  std::vector<std::pair<uint32_t, NodeId>> waiting_;  // this is a heap by rank
 };
 
 }  // namespace walsh::grammar

@@ -6,11 +6,11 @@
 namespace walsh::grammar {
 
 struct StringFormat {
-  std::string pattern;   // generates valid strings only; empty: any string
-  std::string superset;  // matches every valid string; empty: unknown
+  std::string pattern;   // it generates valid strings only; empty means any string
+  std::string superset;  // it matches every valid string; empty means unknown
 };
 
-// Returns null if the format is not known.
+// Returns the format of that name, or null if it is not known.
 const StringFormat* find_format(const std::string& name);
 
 }  // namespace walsh::grammar

@@ -17,7 +17,8 @@ bool is_object(const FlatSchema& way, const std::string& where) {
   return (kinds_of(way.keywords, where) & kObject) != 0;
 }
 
-// The parser of an answer knows a member's name but not which of several lists it belongs to.
+// Returns the members that are texts in all ways. The parser of an answer knows a member's name but
+// not which of several lists it belongs to.
 std::set<std::string> texts_of(SchemaCompiler& compiler, const std::vector<Properties>& ways) {
   std::map<std::string, bool> texts;
   for (const Properties& properties : ways) {

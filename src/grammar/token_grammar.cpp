@@ -7,11 +7,11 @@
 namespace walsh::grammar {
 namespace {
 
-// The states of one grammar may take so much memory; a matcher that exceeds it starts over from its
-// current state.
+// The states of one grammar may take this much memory; a matcher that exceeds it starts over from
+// its current state.
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr size_t kMaxMaskBytes = size_t{8} << 20;
-// One mask or token may take so many steps. A mask of ordinary grammars takes 1 to 3 steps per
+// One mask or token may take this many steps. A mask of ordinary grammars takes 1 to 3 steps per
 // token of the vocabulary.
 constexpr uint64_t kSteps = 4'000'000;
 

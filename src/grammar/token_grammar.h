@@ -1,4 +1,4 @@
-// Applies a grammar to the tokens of a vocabulary: which tokens may come next.
+// Applies a grammar to the tokens of a vocabulary, to tell which tokens may come next.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace walsh::grammar {
 // some 32 MiB. A TokenGrammar is thread-safe.
 class TokenGrammar {
  public:
-  // `where` is for messages. Throws limit if the beginning is too ambiguous to follow.
+  // Messages name the grammar by `where`. Throws limit if the beginning is too ambiguous to follow.
   TokenGrammar(Graph graph, std::shared_ptr<const TokenVocabulary> vocabulary, std::string where);
 
   const TokenVocabulary& vocabulary() const { return *vocabulary_; }
@@ -45,9 +45,9 @@ class TokenGrammar {
 
   const Graph graph_;
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
-  TokenSet brackets_, quotes_;  // tokens with '[' and '"', where the items of some lists differ
+  TokenSet brackets_, quotes_;  // they have '[' and '"', where the items of some lists differ
   const std::string where_;
-  mutable std::mutex mutex_;  // guards known_
+  mutable std::mutex mutex_;  // it guards known_
   mutable std::shared_ptr<Known> known_;
 };
 

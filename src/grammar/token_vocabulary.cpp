@@ -9,7 +9,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kLongestToken = 4096;  // in bytes; longer ones are never allowed
+constexpr size_t kLongestToken = 4096;  // it counts bytes; longer tokens are never allowed
 
 // Returns the characters of a text if all of them are plain (StackSpace::next_plain).
 std::optional<uint32_t> plain_characters(std::string_view text) {
@@ -50,7 +50,7 @@ bool TokenSet::empty() const {
 
 TokenTree::TokenTree(std::vector<std::pair<std::string, int32_t>> tokens) {
   std::sort(tokens.begin(), tokens.end());
-  std::vector<uint32_t> path;  // the nodes of the last text
+  std::vector<uint32_t> path;  // it has the nodes of the last text
   const auto close = [&](size_t depth) {
     for (; path.size() > depth; path.pop_back())
       nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
@@ -74,7 +74,7 @@ TokenTree::TokenTree(std::vector<std::pair<std::string, int32_t>> tokens) {
 }
 
 void TokenTree::add_readable(StackSpace& space, StateId state, TokenSet& tokens) const {
-  std::vector<StateId> states(longest_ + 1);  // by depth
+  std::vector<StateId> states(longest_ + 1);  // each depth has one
   states[0] = state;
   const auto count = static_cast<uint32_t>(nodes_.size() - 1);
   for (uint32_t i = 0; i < count;) {

@@ -53,8 +53,8 @@ class TokenTree {
   // Nodes are in preorder. Tokens whose text ends here are tokens_[first] up to that of the next
   // node.
   struct Node {
-    uint32_t end;    // the first node that is not below this one
-    uint32_t first;  // in tokens_
+    uint32_t end;    // this is the first node that is not below this one
+    uint32_t first;  // the node's tokens begin here in tokens_
     uint16_t depth;
     uint8_t byte;
   };
@@ -87,9 +87,9 @@ class TokenVocabulary {
   std::vector<std::string> texts_;
   // These tokens consist of printable characters other than quotes and backslashes. Most tokens do,
   // and in most grammars texts accept or refuse them all: StackSpace::next_plain() tells.
-  std::vector<Plain> plain_;  // sorted by their characters
+  std::vector<Plain> plain_;  // they are sorted by their characters
   TokenSet all_plain_;
-  std::vector<TokenTree> trees_;  // of the plain tokens, and of all others
+  std::vector<TokenTree> trees_;  // the first is of the plain tokens, the second of all others
 };
 
 }  // namespace walsh::grammar

@@ -46,7 +46,7 @@ void decode_q8_0(const uint8_t* b, float* out) {
     out[i] = d * static_cast<float>(static_cast<int8_t>(b[2 + i]));
 }
 
-// From here on blocks have 256 weights.
+// Decodes a block. From here on blocks have 256 weights.
 void decode_q2_k(const uint8_t* b, float* out) {
   const uint8_t *scales = b, *codes = b + 16;
   const float d = half_at(b + 80), dmin = half_at(b + 82);
@@ -151,7 +151,7 @@ void decode_bf16(const uint8_t* b, float* out) {
   *out = bf16_to_f32(u16_at(b));
 }
 
-// The index is the type id; null: the type cannot be decoded.
+// The index is the type id. The decoder is null for a type that cannot be decoded.
 constexpr auto kDecoders = [] {
   std::array<GgmlBlockDecoder*, 40> table{};
   table[0] = decode_f32;

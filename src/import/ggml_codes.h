@@ -1,4 +1,4 @@
-// Decodes parts of ggml's blocks, for all that reads them.
+// Decodes parts of ggml's blocks, for all files that read them.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Decodes one block.
+// Decodes one block to all its weights.
 using GgmlBlockDecoder = void(const uint8_t* block, float* out);
 
 inline uint16_t u16_at(const uint8_t* p) {
@@ -29,7 +29,8 @@ inline int nibble_at(const uint8_t* p, int k) {
   return p[k / 2] >> (k % 2 * 4) & 15;
 }
 
-// Returns code i of 32 with five bits: nibbles, and the fifth bits in one word in front of them.
+// Returns code i of 32 with five bits. Four of them are in nibbles; the fifth bits of all codes are
+// in one word in front of those.
 inline int ggml_five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
   const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
   return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
@@ -67,8 +68,8 @@ inline int ggml_q6_k_code(const uint8_t* b, int i) {
   return (i / 64 % 2 == 0 ? byte & 15 : byte >> 4) | ggml_two_bits(b + 128, i) << 4;
 }
 
-// Unpacks the scales and minima of Q4_K and Q5_K: eight of each, of six bits, in 12 bytes, times
-// the two factors of the block.
+// Unpacks the eight scales and the eight minima of a block of Q4_K or Q5_K. They are stored as
+// numbers of six bits in 12 bytes; the block has one factor for the scales and one for the minima.
 struct GgmlScalesAndMinima {
   float scale[8], minimum[8];
 

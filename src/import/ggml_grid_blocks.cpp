@@ -1,5 +1,5 @@
-// Decodes ggml's IQ types of 1 to 3 bits: blocks of 256 weights in groups of eight. A group is one
-// point of a grid (two for IQ3) with signs and a scale that 16 or 32 weights share.
+// Decodes ggml's IQ types of 1 to 3 bits, whose blocks have 256 weights in groups of eight. A group
+// is one point of a grid (two for IQ3) with signs and a scale that 16 or 32 weights share.
 #include <bit>
 
 #include "import/ggml_codes.h"
@@ -20,13 +20,13 @@ void put(const int8_t* point, int size, float scale, uint32_t signs, float* out)
   }
 }
 
-// Returns the scale of the types whose magnitudes have a half: (1/2 + code) / 4 of the block's
-// factor.
+// Returns the scale of the types whose codes of scales count from one half: it is the block's
+// factor times (1/2 + code) / 4.
 float quarter_scale(float d, int code) {
   return d * (0.5f + static_cast<float>(code)) * 0.25f;
 }
 
-// Points of the ternary grid are shifted by one eighth.
+// Writes the weights of a point of the ternary grid. Its values are shifted by one eighth.
 void put_ternary(uint32_t index, float scale, bool minus, float* out) {
   const int8_t* point = &ggml_grid(GgmlGrid::iq1)[8 * index];
   for (int i = 0; i < 8; ++i)
@@ -99,7 +99,8 @@ void decode_iq1_s(const uint8_t* b, float* out) {
   }
 }
 
-// The block's factor is spread over the upper four bits of the words that hold the scales.
+// Decodes a block of IQ1_M. Its factor is spread over the upper four bits of the words that hold
+// the scales.
 void decode_iq1_m(const uint8_t* b, float* out) {
   const uint8_t* scales = b + 48;
   uint32_t bits = 0;

@@ -6,8 +6,8 @@
 namespace walsh {
 namespace {
 
-// A point is a number with one digit per value, the first value lowest. The numbers ascend, and the
-// table stores the gap between neighbours: one character, or two from kLong on
+// A point is a number with one digit per value, whose lowest digit is the first value. The numbers
+// ascend, and the table stores the gap between neighbours in one character, or in two from kLong on
 // (tools/make_ggml_grids.py).
 constexpr int kFirst = '#', kSymbols = 92, kLong = 72;
 

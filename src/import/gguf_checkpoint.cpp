@@ -127,16 +127,16 @@ class Reader {
   }
 
   CheckpointParts parts_;
-  std::deque<GgufContent> contents_;  // one per shard; the deque keeps references valid
+  std::deque<GgufContent> contents_;  // each shard has one; the deque keeps references valid
   const GgufFamily* family_ = nullptr;
-  int64_t heads_ = 0, kv_heads_ = 0;  // attention heads, of a family with paired heads
-  size_t left_out_ = 0;               // tensors of multi-token prediction layers
+  int64_t heads_ = 0, kv_heads_ = 0;  // a family with paired heads has them
+  size_t left_out_ = 0;               // layers of multi-token prediction have this many tensors
 };
 
 }  // namespace
 
 bool is_foreign_gguf(const std::string& path) {
-  std::error_code unreadable;  // ignored here: whoever opens the file reports why
+  std::error_code unreadable;  // it is ignored here: whoever opens the file reports why
   if (!std::filesystem::is_regular_file(path, unreadable)) return false;
   try {
     const MappedFile file(path);

@@ -9,13 +9,13 @@
 
 namespace walsh {
 
-// Returns true for a file that starts as GGUF and is not walsh's own. Also true for a damaged one,
+// Returns true for a file that starts as GGUF and is not walsh's own. A damaged one counts as well,
 // so that open_gguf_checkpoint reports what is wrong.
 bool is_foreign_gguf(const std::string& path);
 
-// A name that ends in -00001-of-00003.gguf stands for all files of a split model. Throws io if a
-// file cannot be read; bad_input naming the file and the key or tensor for anything malformed and
-// for unknown architectures, tensors and tokenizers.
+// Opens such a file. A name that ends in -00001-of-00003.gguf stands for all files of a split
+// model. Throws io if a file cannot be read, and bad_input naming the file and the key or tensor
+// for anything malformed and for unknown architectures, tensors and tokenizers.
 Checkpoint open_gguf_checkpoint(const std::string& path);
 
 }  // namespace walsh

@@ -19,9 +19,10 @@ namespace {
 constexpr uint32_t kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ2_K = 10, kQ3_K = 11,
                    kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kIq4Nl = 20, kIq4Xs = 23, kMxfp4 = 39;
 
-constexpr int kMostWeights = 256;  // of a block
+constexpr int kMostWeights = 256;  // a block has at most this many weights
 
-// Levels have rising order, as GPU kernels need them: of 4-bit codes, those below 8 are negative.
+// Levels have rising order, because GPU kernels need that. They also need 4-bit codes below 8 to be
+// negative.
 template <size_t Count>
 struct Levels {
   std::array<float, Count> exact{};
@@ -48,7 +49,7 @@ constexpr Levels kFourBits = equidistant<16>(-8);
 constexpr Levels kFiveBits = equidistant<32>(-16);
 constexpr Levels kSixBits = equidistant<64>(-32);
 constexpr Levels kCurve(kGgmlCurve);
-// These are twice the values of E2M1. It has two zeros, so one code of 16 is free: code 7.
+// These are twice the values of E2M1. It has two zeros, so code 7 of the 16 is free.
 constexpr Levels kFp4(std::array<int8_t, 16>{-12, -8, -6, -4, -3, -2, -1, -1, 0, 1, 2, 3, 4, 6, 8,
                                              12});
 
@@ -86,10 +87,11 @@ constexpr Format kQ2K = with_levels("q2_k", kTwoBits, 16, true, "Q2_K of GGUF fi
 // Holds the codes of one block, and the scales and offsets of its groups.
 struct Block {
   float scale[16], offset[16];
-  uint8_t codes[kMostWeights];  // of 8 bits: int8
+  uint8_t codes[kMostWeights];  // codes of 8 bits are int8
 };
 
-// The low nibbles of 16 bytes are the first half of 32 codes, the high ones the second.
+// Writes 32 codes from nibbles. The low nibbles of 16 bytes are the first half of them, the high
+// ones the second.
 template <typename CodeOf>
 void halves_of_nibbles(const uint8_t* nibbles, uint8_t* codes, const CodeOf& code_of) {
   for (int i = 0; i < 16; ++i) {
@@ -102,13 +104,14 @@ uint8_t same(int code) {
   return static_cast<uint8_t>(code);
 }
 
-// This reads Q4_0 and IQ4_NL, whose codes mean different levels.
+// Reads Q4_0 and IQ4_NL, whose codes mean different levels.
 void read_scaled_nibbles(const uint8_t* b, Block& out) {
   out.scale[0] = half_at(b);
   halves_of_nibbles(b + 2, out.codes, same);
 }
 
-// Codes count from 0 in the file and from `first` here.
+// Sets the scale and the offset of a group. Its codes count from 0 in the file and from `first`
+// here.
 void set_offset(int first, float scale, float minimum, int group, Block& out) {
   out.scale[group] = scale;
   out.offset[group] = minimum - static_cast<float>(first) * scale;
@@ -119,7 +122,7 @@ void read_q4_1(const uint8_t* b, Block& out) {
   halves_of_nibbles(b + 4, out.codes, same);
 }
 
-// This sets the scales and minima of Q4_K and Q5_K.
+// Sets the scales and offsets of a block of Q4_K or Q5_K.
 void set_offsets(int first, const uint8_t* b, Block& out) {
   const GgmlScalesAndMinima s(b);
   for (int k = 0; k < 8; ++k)
@@ -174,7 +177,7 @@ void read_iq4_xs(const uint8_t* b, Block& out) {
   }
 }
 
-// Codes of sign and magnitude become ranks.
+// Reads MXFP4, whose codes of sign and magnitude become ranks of levels.
 void read_mxfp4(const uint8_t* b, Block& out) {
   out.scale[0] = ggml_e8m0_half(b[0]);
   halves_of_nibbles(b + 1, out.codes, [](int code) {
@@ -183,7 +186,7 @@ void read_mxfp4(const uint8_t* b, Block& out) {
   });
 }
 
-// Codes become numbers of 5 bits or, if Signed, int8.
+// Reads Q5_0, whose codes become numbers of 5 bits or, if Signed, int8.
 template <bool Signed>
 void read_q5_0(const uint8_t* b, Block& out) {
   out.scale[0] = half_at(b);
@@ -198,12 +201,12 @@ void read_q8_0(const uint8_t* b, Block& out) {
 
 using BlockReader = void(const uint8_t* block, Block& out);
 
-// Tells what a type becomes with the codes of the file.
+// Tells which format a type becomes if the codes of the file are kept.
 struct Exact {
   uint32_t type;
-  const Format* format;  // null: q4_0 or q8_0
+  const Format* format;  // null means q4_0 or q8_0
   BlockReader* read;
-  bool on_gpus = false;  // whether GPU kernels take the format
+  bool on_gpus = false;  // GPU kernels take the format
 };
 constexpr Exact kExact[] = {
     {kQ4_0, nullptr, read_scaled_nibbles, true},
@@ -227,7 +230,8 @@ const Exact* find_exact(uint32_t type) {
   return row == std::end(kExact) ? nullptr : row;
 }
 
-// Returns what makes codes of the format from a type without rounding; null if nothing does.
+// Returns the reader that makes codes of the format from a type without rounding, or null if there
+// is none.
 BlockReader* exact_reader(uint32_t type, const Format& format) {
   const Exact* row = find_exact(type);
   const bool to_int8 = format.code[0].bits == 8;

@@ -10,14 +10,15 @@
 
 namespace walsh {
 
-// Says what becomes of the blocks of a GGUF file.
+// Says what the blocks of a GGUF file become.
 enum class GgufCodes : uint8_t {
   keep,       // they become codes of 2 to 6 or 8 bits
-  symmetric,  // the same, but of 4 or 8 bits without offsets, which GPU kernels take
+  symmetric,  // they become codes of 4 or 8 bits without offsets, which GPU kernels take
   drop        // they are dequantized
 };
 
-// Returns the format that blocks of a ggml type become; null for types without blocks.
+// Returns the format that blocks of a ggml type become, or null for types without blocks. A row of
+// this table also says what they become as `symmetric`, where that differs.
 //   Q4_0, Q8_0                 q4_0 and q8_0, with the codes of the file
 //   IQ4_NL, IQ4_XS, MXFP4      4 bits with the levels of the type
 //   Q5_0                       5 bits; symmetric: q8_0 with the codes of the file

@@ -35,8 +35,8 @@ Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
 }
 
 int64_t head_dim(const GgufMetadata& m) {
-  // With latent attention the key lengths are those of the latents; what config.json calls the head
-  // dimension is the rotated part.
+  // With latent attention the key lengths are those of the latents; the head dimension of
+  // config.json is that of the part with rope.
   if (m.integer(".attention.kv_lora_rank").value_or(0) != 0)
     return m.require(".rope.dimension_count");
   const int64_t heads = m.require(".attention.head_count");

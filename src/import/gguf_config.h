@@ -8,11 +8,12 @@
 
 namespace walsh {
 
-// Throws bad_input naming the key or tensor that is missing or contradicts others. parse_config
-// checks everything else.
+// Returns config.json. Throws bad_input naming the key or tensor that is missing or contradicts
+// others. parse_config checks everything else.
 std::string gguf_config(const GgufMetadata& metadata, const GgufFamily& family);
 
-// Lists the end-of-text tokens, found as llama.cpp finds them, and what else the file recommends.
+// Returns generation_config.json. It lists the end-of-text tokens, found as llama.cpp finds them,
+// and the sampling options that the file recommends.
 std::string gguf_generation_config(const GgufMetadata& metadata);
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// Adds what is special about the config.json of each model family (the column `describe` of
-// GgufFamily). The functions take a config that has what all architectures share, and throw
+// Adds the entries that only one model family has in its config.json (the column `describe` of
+// GgufFamily). The functions take a config with the entries that all architectures share, and throw
 // bad_input naming the key that is missing or has a value that the family does not know.
 #pragma once
 
@@ -27,9 +27,9 @@ GgufDescribe describe_gguf_qwen35, describe_gguf_qwen35_moe, describe_gguf_qwen3
 // These have short convolutions.
 GgufDescribe describe_gguf_lfm2, describe_gguf_lfm2_moe;
 
-// Returns "sliding_attention" or "full_attention" for each layer: as
-// `.attention.sliding_window_pattern` lists them, or a window in all but the last of every
-// `pattern` layers. `pattern` is the default where the file gives no number.
+// Returns "sliding_attention" or "full_attention" for each layer.
+// `.attention.sliding_window_pattern` lists them, or all but the last of every `pattern` layers
+// have a window. `pattern` is the default where the file gives no number.
 Json gguf_layer_types(const GgufMetadata& metadata, int64_t pattern);
 // Returns whether the model has a sliding window.
 bool has_gguf_window(const GgufMetadata& metadata);

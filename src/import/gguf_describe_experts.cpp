@@ -37,8 +37,8 @@ void describe_dense_layers(const GgufMetadata& m, Json& config) {
   config["mlp_only_layers"] = std::move(dense);
 }
 
-// Describes the experts of Qwen's families. `shared`: there is one more expert, which every token
-// passes.
+// Describes the experts of Qwen's families. If `shared`, there is one more expert, which every
+// token passes.
 void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
   expect_gating(m, kSoftmax);
   describe_counts(m, config);
@@ -68,7 +68,7 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   const int64_t layers = m.layers();
   auto recurrent = m.booleans(".attention.recurrent_layers", layers);
   if (!recurrent) {
-    constexpr int64_t kInterval = 4;  // llama.cpp's default for files without the key
+    constexpr int64_t kInterval = 4;  // llama.cpp takes it for files without the key
     const int64_t interval = m.integer(".full_attention_interval").value_or(kInterval);
     if (interval <= 0) m.refuse(".full_attention_interval", "is not positive");
     recurrent.emplace();

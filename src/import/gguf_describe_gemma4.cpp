@@ -1,5 +1,5 @@
-// Writes what config.json says about Gemma 4. Its layers with a window and those without one differ
-// in the length and number of their heads, and late layers may have wider MLPs.
+// Writes the entries of config.json for Gemma 4. Its layers with a window and those without one
+// differ in the length and number of their heads, and late layers may have wider MLPs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,7 +70,8 @@ void describe_heads(const GgufMetadata& m, const std::vector<bool>& windows, Jso
   config["per_layer_config"] = std::move(others);
 }
 
-// The last layers may attend to what earlier ones have stored; their MLPs may be twice as wide.
+// Describes the last layers. They may attend to keys and values that earlier ones have stored, and
+// their MLPs may be twice as wide.
 void describe_shared_caches(const GgufMetadata& m, Json& config) {
   const int64_t layers = m.layers();
   const int64_t shared = m.integer(".attention.shared_kv_layers").value_or(0);

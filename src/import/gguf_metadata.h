@@ -25,10 +25,10 @@ class GgufMetadata {
   // `content` must outlive this. Throws bad_input naming `path` without a general.architecture.
   GgufMetadata(const GgufContent& content, std::string path);
 
-  // Registers the tensors of a file: of the one with the metadata, and of every other file of a
-  // split model. Both arguments must outlive this.
+  // Registers the tensors of a file, which is the one with the metadata or another file of a split
+  // model. Both arguments must outlive this.
   void add_file(const GgufContent& content, std::span<const std::byte> file);
-  // Searches all files; nullptr if there is no such tensor.
+  // Searches all files for a tensor. Its `tensor` is nullptr if there is none.
   Found find_tensor(std::string_view name) const;
   bool has_tensor(std::string_view name) const { return find_tensor(name).tensor != nullptr; }
 
@@ -51,7 +51,7 @@ class GgufMetadata {
   // Returns one value per layer; a single one counts for all. Throws bad_input if the key is absent
   // or has fewer values than there are layers.
   std::vector<int64_t> layer_integers(std::string_view key) const;
-  // Returns what uniform_integer() does; throws bad_input if the key is absent.
+  // Returns the same as uniform_integer(), but throws bad_input if the key is absent.
   int64_t require(std::string_view key) const;
   // Returns one value per layer; more than `layers` are ignored. Throws bad_input for fewer.
   std::optional<std::vector<bool>> booleans(std::string_view key, int64_t layers) const;

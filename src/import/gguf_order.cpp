@@ -14,8 +14,8 @@ constexpr std::string_view kKeysOfLatent = ".self_attn.k_b_proj.weight";
 // them.
 constexpr std::string_view kGrouped = "qwen3_next";
 
-// Returns a number of the config, small enough that products of three do not overflow; 0 if it is
-// no count.
+// Returns a number of the config, small enough that products of three do not overflow, or 0 if it
+// is no count.
 int64_t number(const Json& config, const char* key) {
   constexpr int64_t kMost = int64_t{1} << 20;
   const auto found = config.find(key);

@@ -42,7 +42,7 @@ const GgufName* find(std::span<const GgufName> names, std::string_view name) {
 // A name such as "blk.3.ffn_up.weight" has these parts.
 struct LayerName {
   int64_t layer = 0;
-  std::string_view inner;  // "ffn_up.weight"
+  std::string_view inner;  // it is the rest, such as "ffn_up.weight"
 };
 
 std::optional<LayerName> in_layer(std::string_view name) {
@@ -76,7 +76,7 @@ InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::st
   return {name.append(kind), ""};
 }
 
-// Returns the checkpoint's names, without the layer, of a layer's tensor; empty if it is unknown.
+// Returns the checkpoint's names, without the layer, of a layer's tensor, or none if it is unknown.
 InnerNames inner_names(const GgufFamily& family, std::string_view inner) {
   for (const std::span<const GgufName> whole : {family.names, std::span<const GgufName>(kExact)})
     if (const GgufName* exact = find(whole, inner)) return {std::string(exact->checkpoint), ""};
@@ -203,8 +203,8 @@ std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& pre
   return {rows("q", heads), rows("k", kv_heads), rows("v", kv_heads)};
 }
 
-// The file stores one matrix per head for what heads compute from the latent; the checkpoint has
-// them one below the other. Keys are stored transposed (gguf_order.h).
+// Places the matrices by which heads compute from the latent. The file stores one per head; the
+// checkpoint has them one below the other. Keys are stored transposed (gguf_order.h).
 void stack_heads(GgufPlace& place) {
   std::vector<int64_t>& shape = place.shape;
   if (shape.size() != 3) return;

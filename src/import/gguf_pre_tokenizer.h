@@ -11,10 +11,10 @@ struct GgufPreTokenizer {
   std::span<const std::string_view> patterns;
   // A word that is a token is not merged (tokenizer.json's "ignore_merges").
   bool whole_words = false;
-  bool adds_bos = false;  // default for files without the key
+  bool adds_bos = false;  // files without the key have it as default
 };
 
-// Looks up tokenizer.ggml.pre; nullptr for an unknown name.
+// Looks up a value of tokenizer.ggml.pre. Returns nullptr for an unknown name.
 const GgufPreTokenizer* gguf_pre_tokenizer(std::string_view name);
 
 }  // namespace walsh

@@ -30,7 +30,7 @@ const Format* code_format(const TensorInfo& info, GgufCodes codes) {
   return in_place ? gguf_code_format(info.gguf->type, codes) : nullptr;
 }
 
-// Returns whether values differ from those in the file; they are then given as float32.
+// Returns whether a tensor's values differ from those in the file. They are then read as float32.
 bool is_computed(const TensorInfo& info) {
   return info.gguf->offset != 0 || info.name.ends_with(".linear_attn.A_log");
 }
@@ -116,7 +116,7 @@ class Rows {
   uint32_t type_;
   GgufOrder order_;
   std::vector<float> stored_values_;
-  int64_t head_ = -1;  // the head in stored_values_
+  int64_t head_ = -1;  // stored_values_ hold this head
 };
 
 // Returns the checkpoint's value for the file's `value`.

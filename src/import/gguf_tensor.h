@@ -21,7 +21,7 @@ const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 
-// Returns a sentence about how the matrices of a GGUF file are read; empty if they are read
+// Returns a sentence about how the matrices of a GGUF file are read. It is empty if they are read
 // unchanged or the checkpoint is no GGUF file.
 std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes);
 // Returns a sentence of warning if matrices to be quantized have fewer than 8 bits per weight

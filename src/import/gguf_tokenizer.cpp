@@ -22,7 +22,7 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kTemplate = "tokenizer.chat_template";
 constexpr const char* kTemplates = "tokenizer.chat_templates";
-constexpr const char* kSpace = "\xE2\x96\x81";  // U+2581, what SentencePiece writes for a space
+constexpr const char* kSpace = "\xE2\x96\x81";  // SentencePiece writes U+2581 for a space
 // Pieces of SentencePiece models have at most some 50 bytes. Finding a piece's merges takes time
 // proportional to the square of its length.
 constexpr size_t kMaxPieceBytes = 256;
@@ -230,7 +230,7 @@ class Converter {
       const std::string& piece = tokens_[id];
       pairs.clear();
       for (size_t cut = 1; cut < piece.size(); ++cut) {
-        if ((piece[cut] & 0xC0) == 0x80) continue;  // inside a UTF-8 character
+        if ((piece[cut] & 0xC0) == 0x80) continue;  // it lies inside a UTF-8 character
         const auto left = pieces.find(std::string_view(piece).substr(0, cut));
         const auto right = pieces.find(std::string_view(piece).substr(cut));
         if (left != pieces.end() && right != pieces.end())

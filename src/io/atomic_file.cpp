@@ -23,11 +23,12 @@ namespace {
 // write(2) transfers at most 0x7ffff000 bytes at once.
 constexpr size_t kMaxWrite = size_t{1} << 30;
 
-constexpr int kMaxLinks = 40;  // the system's own limit
+constexpr int kMaxLinks = 40;  // the system follows as many links
 constexpr mode_t kPermissions = 0777;
 constexpr mode_t kNewFile = 0666;
 
-// Returns what `path` refers to after symbolic links; nothing if it does not exist.
+// Returns the status of the file that `path` refers to after symbolic links, or nothing if it does
+// not exist.
 std::optional<struct stat> look_at(const std::string& path) {
   if (path.empty()) throw Error(ErrorCode::usage, "output", "the file name is empty");
   struct stat info {};
@@ -36,7 +37,7 @@ std::optional<struct stat> look_at(const std::string& path) {
   return std::nullopt;
 }
 
-// Returns where a dangling symbolic link points; `path` itself if it is no link.
+// Returns where a dangling symbolic link points, or `path` itself if it is no link.
 std::string follow_links(std::string path) {
   std::error_code error;
   for (int links = 0; links < kMaxLinks; ++links) {
@@ -47,7 +48,7 @@ std::string follow_links(std::string path) {
   return path;
 }
 
-// Returns the file that `path` refers to: the target of symbolic links.
+// Returns the file that `path` refers to, which is the target of symbolic links.
 std::string resolve(const std::string& path) {
   const auto found = look_at(path);
   if (!found) return follow_links(path);
@@ -149,7 +150,7 @@ void AtomicFile::resize(uint64_t size) {
 }
 
 void AtomicFile::commit() {
-  // Cutting at the end gives back what was reserved and not used.
+  // Cutting at the end gives back the bytes that were reserved and not used.
   resize(size());
   if (::fsync(fd_) != 0) throw_system_error(path_, "sync", errno);
   // The copy keeps the claim until the file has its name.

@@ -16,8 +16,8 @@ namespace walsh {
 // Collects the content under "PATH.<pid>-<n>.walsh-tmp" in the same folder; commit() makes it PATH.
 // Without commit the destructor deletes it, and PATH stays absent or as it was. A symbolic link is
 // followed, also one to a file that does not exist yet; a file that is replaced hands its
-// permissions on. All failures throw io with the system's reason, except a PATH that exists and is
-// no regular file: usage.
+// permissions on. All failures throw io with the system's reason, except that a PATH which exists
+// and is no regular file throws usage.
 class AtomicFile {
  public:
   // Creates the temporary file, and removes those that killed processes left of the same PATH.
@@ -38,9 +38,9 @@ class AtomicFile {
   // Returns the end of the furthest write.
   uint64_t size() const { return size_.load(std::memory_order_relaxed); }
 
-  // Brings everything to the disk, then renames: fsync(file), rename, fsync(folder). Writing after
-  // it is a mistake. If it throws, the temporary file is removed by the destructor; nothing throws
-  // once the file has its name.
+  // Brings everything to the disk by fsync, renames the file, and brings the folder to the disk.
+  // Writing after it is a mistake. If it throws, the temporary file is removed by the destructor;
+  // nothing throws once the file has its name.
   void commit();
 
   const std::string& path() const { return path_; }
@@ -54,12 +54,11 @@ class AtomicFile {
   int fd_ = -1;
   bool committed_ = false;
   std::atomic<uint64_t> size_{0};
-  detail::FaultEntry entry_;  // for signal handlers, which delete the temporary file
+  detail::FaultEntry entry_;  // signal handlers delete the temporary file by it
 };
 
-// Reports, before long work, what would go wrong when `path` is written after it: throws as
-// AtomicFile, and usage if it is one of the files `inputs` (by device and inode). Leaves nothing
-// behind.
+// Checks before long work whether `path` can be written after it. Throws as AtomicFile, and usage
+// if it is one of the files `inputs` (by device and inode). Leaves nothing behind.
 void check_output(const std::string& path, const std::vector<std::string>& inputs);
 
 // Writes a small file in one step, atomically.

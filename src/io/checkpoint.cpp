@@ -62,7 +62,7 @@ void check_folder(const std::string& folder) {
 
 // Refuses a shard's name that leads out of the folder or is no plain file name.
 void check_shard_name(const std::string& name, const std::string& index_path) {
-  constexpr size_t kMostBytes = 255;  // of a file's name
+  constexpr size_t kMostBytes = 255;  // the name of a file may have this many bytes
   if (name.empty() || name.size() > kMostBytes || name == "." || name == ".." ||
       name.find('/') != name.npos || name.find('\\') != name.npos || !is_plain_utf8(name)) {
     refuse(index_path, "shard \"" + printable(name) + "\" is not a plain file name");
@@ -92,7 +92,8 @@ DType TensorInfo::dtype() const {
 }
 
 int64_t TensorInfo::elements() const {
-  uint64_t result = 1;  // unsigned: the dimensions before a 0 may multiply to 2^63 and more
+  // The product is unsigned, because dimensions before a 0 may multiply to 2^63 and more.
+  uint64_t result = 1;
   for (const int64_t dim : shape)
     result *= static_cast<uint64_t>(dim);
   return static_cast<int64_t>(result);

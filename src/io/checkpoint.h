@@ -1,5 +1,6 @@
-// Presents a model as Hugging Face's libraries see it: JSON files and tensors, mapped from the
-// safetensors shards of a folder, or from GGUF files that are presented in the same way (import/).
+// Presents a model as Hugging Face's libraries see it, as JSON files and tensors. These are mapped
+// from the safetensors shards of a folder, or from GGUF files that are presented in the same way
+// (import/).
 #pragma once
 
 #include <cstddef>
@@ -22,25 +23,25 @@ struct NameRule {
   bool left_out = false;
 };
 
-// Tells what a GGUF file changed in a tensor besides its element type.
+// Tells how a GGUF file has changed a tensor, besides its element type.
 struct GgufForm {
-  uint32_t type = 0;  // ggml's id
-  // This is the number of heads whose rows are interleaved: rows i and i + n/2 of the n rows of a
-  // head are neighbours. 0: rows are in their usual order.
+  uint32_t type = 0;  // ggml has this id for the element type
+  // If this is not 0, rows of this many heads are interleaved: of the n rows of a head, rows i and
+  // i + n/2 are neighbours. 0 means that rows are in their usual order.
   int64_t paired_heads = 0;
-  float offset = 0;  // was added to all values
+  float offset = 0;  // the file's values are larger by this
 };
 
 struct TensorInfo {
   std::string name;
-  std::string dtype_text;      // safetensors' name: "BF16", "I64", ...; ggml's: "Q4_K"
-  std::vector<int64_t> shape;  // outermost dimension first
-  std::string file;            // path of the shard
-  size_t shard = 0;            // its index in the checkpoint
-  uint64_t offset = 0;         // in bytes, from the start of the shard
+  std::string dtype_text;      // safetensors calls it "BF16", "I64", ..., ggml "Q4_K"
+  std::vector<int64_t> shape;  // the outermost dimension comes first
+  std::string file;            // this is the shard's path
+  size_t shard = 0;            // the shard has this index in the checkpoint
+  uint64_t offset = 0;         // it counts bytes from the start of the shard
   uint64_t bytes = 0;
-  std::string stored_name = {};       // name in the file, if it differs
-  std::optional<GgufForm> gguf = {};  // only for a tensor of a GGUF file
+  std::string stored_name = {};       // this is its name in the file, if it is not `name`
+  std::optional<GgufForm> gguf = {};  // only a tensor of a GGUF file has it
 
   // Returns the element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or
   // BF16.
@@ -52,24 +53,24 @@ struct TensorInfo {
 
 // Checkpoint::assemble takes these.
 struct CheckpointParts {
-  std::string path;                // of the model, for messages
-  std::vector<std::string> files;  // paths of all files that were read
+  std::string path;                // messages name the model by this
+  std::vector<std::string> files;  // these are the paths of all files that were read
   std::vector<MappedFile> shards;
-  std::vector<TensorInfo> tensors;  // names are distinct; ranges lie in their shards
+  std::vector<TensorInfo> tensors;  // their names are distinct, their ranges lie in their shards
   std::string config, generation_config, tokenizer, tokenizer_config;
 };
 
 class Checkpoint {
  public:
   // Opens model.safetensors, or the shards that model.safetensors.index.json lists, and reads the
-  // JSON files. Throws io if the folder cannot be read; bad_input if config.json or the weights are
-  // missing, a shard is missing or malformed, the index names a path instead of a file name, a
-  // tensor that its shard lacks, or a tensor is in two shards.
+  // JSON files. Throws io if the folder cannot be read, and bad_input if config.json, the weights
+  // or a shard are missing or malformed, if the index names a path instead of a file or a tensor
+  // that its shard lacks, or if a tensor is in two shards.
   static Checkpoint open(const std::string& folder);
   // Makes a checkpoint from parts that another reader has checked.
   static Checkpoint assemble(CheckpointParts parts);
 
-  // Returns the folder, or the file that it was opened from.
+  // Returns the folder's path, or that of the file from which the checkpoint was opened.
   const std::string& folder() const { return folder_; }
   // Returns where config_json() was read, for messages.
   std::string config_place() const;
@@ -80,25 +81,27 @@ class Checkpoint {
   // Returns nullptr if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
 
-  // Returns the tensor's bytes in the map: row-major, little-endian, at any alignment.
+  // Returns the tensor's bytes in the map. They are row-major and little-endian, and have any
+  // alignment.
   std::span<const std::byte> data(const TensorInfo& info) const;
   // Tells the system that the tensor's pages are not needed soon (MappedFile::drop).
   void drop(const TensorInfo& info) const;
 
-  // These return the text of the JSON files; empty when the file is absent (config.json never is).
-  // A chat_template.jinja beside them is the chat_template of tokenizer_config.json.
+  // These return the text of the JSON files. The text is empty when the file is absent, which
+  // config.json never is. A chat_template.jinja beside them is the chat_template of
+  // tokenizer_config.json.
   std::string_view config_json() const { return config_; }
   std::string_view generation_config_json() const { return generation_config_; }
   std::string_view tokenizer_json() const { return tokenizer_; }
   std::string_view tokenizer_config_json() const { return tokenizer_config_; }
 
-  // Replaces config.json where the tensors contradict it; `note` says how.
+  // Replaces config.json where the tensors contradict it; `note` says how it was corrected.
   void correct_config(std::string config, std::string note);
   // Applies to every tensor the first rule that fits. Returns the number of tensors left out.
   // Throws bad_input if two tensors get one name.
   size_t rename(std::span<const NameRule> rules);
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
-  // Returns what was corrected or left out, one sentence each.
+  // Returns a sentence for each correction of the config and for tensors that are left out.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

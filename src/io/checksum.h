@@ -1,4 +1,4 @@
-// Computes XXH3-128 checksums of files' contents: they find damage, they do not authenticate.
+// Computes XXH3-128 checksums of files' contents. They find damage but do not authenticate.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Checksum {
 Checksum checksum(std::span<const std::byte> bytes);
 
 // Hashes as if the `count` bytes at `offset` were zero, for a file that contains its own checksum.
-// The range must lie inside.
+// The range must lie inside `bytes`.
 Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count);
 
 // Hashes pieces one after another; the result is that of their concatenation.

@@ -27,8 +27,8 @@ class Descriptor {
 };
 
 // Calls open(2) with O_CLOEXEC. The descriptor is at least 3 even where the process was started
-// with 0 to 2 closed: a message that somebody prints must not end up in the file. Returns -1 with
-// errno set if the system refuses.
+// with 0 to 2 closed, because a message that somebody prints must not end up in the file. Returns
+// -1 with errno set if the system refuses.
 int open_descriptor(const std::string& path, int flags, mode_t mode = 0);
 
 // Waits until read(2) would not block; throws interrupted when the caller is asked to stop

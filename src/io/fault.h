@@ -17,13 +17,13 @@ namespace walsh {
 // file is mapped.
 const char* mapped_path(const void* address) noexcept;
 
-// Lets a process live on: puts zeros in place of what cannot be read any more of the mapped file
-// that `address` lies in, from its page to the end, and marks the file as lost. Returns false if
-// that is impossible. Handlers may call it, too.
+// Lets a process live on. Puts zeros in place of the bytes that cannot be read any more of the
+// mapped file in which `address` lies, from its page to the end, and marks the file as lost.
+// Returns false if that is impossible. Handlers may call it, too.
 bool replace_lost_pages(const void* address) noexcept;
 
-// Returns the path of a mapped file that is lost and whose path begins so; not for handlers. What
-// was read of it since it was mapped may be zeros.
+// Returns the path of a mapped file that is lost and whose path begins so. Handlers must not call
+// it. The bytes that were read of the file since it was mapped may be zeros.
 std::optional<std::string> lost_file(std::string_view beginning);
 
 // Unlinks the temporary file of every AtomicFile.
@@ -31,7 +31,8 @@ void remove_temporary_files() noexcept;
 
 namespace detail {
 
-// An entry belongs to one of two lists: mappings (with an address range) and temporary files.
+// An entry belongs to one of two lists, which are those of mappings (with an address range) and of
+// temporary files.
 class FaultEntry {
  public:
   FaultEntry() = default;
@@ -48,7 +49,7 @@ class FaultEntry {
   friend const char* walsh::mapped_path(const void* address) noexcept;
   friend bool walsh::replace_lost_pages(const void* address) noexcept;
   friend std::optional<std::string> walsh::lost_file(std::string_view beginning);
-  static FaultEntry* mapping_of(const void* address) noexcept;  // the lock is held
+  static FaultEntry* mapping_of(const void* address) noexcept;  // the caller holds the lock
   friend void walsh::remove_temporary_files() noexcept;
   void enter(FaultEntry*& list) noexcept;
 
@@ -56,7 +57,7 @@ class FaultEntry {
   uintptr_t begin_ = 0;
   size_t bytes_ = 0;
   bool lost_ = false;
-  FaultEntry** list_ = nullptr;  // the list that contains it
+  FaultEntry** list_ = nullptr;  // this list contains the entry
   FaultEntry *next_ = nullptr, *previous_ = nullptr;
 };
 

@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+constexpr uint32_t kMagic = 0x46554747;  // its bytes read "GGUF"
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMinAlignment = 8;
 // This limits keys, values and tensor records together, and so the memory of a parse.
@@ -171,7 +171,8 @@ class Parser {
 
   // Checks the ranges and makes the offsets count from the start of the file.
   void place_tensors() {
-    using Range = std::tuple<uint64_t, uint64_t, size_t>;  // begin, end, index
+    // Each has a begin, an end and the tensor's index.
+    using Range = std::tuple<uint64_t, uint64_t, size_t>;
     std::vector<Range> ranges;
     ranges.reserve(content_.tensors.size());
     for (size_t i = 0; i < content_.tensors.size(); ++i) {

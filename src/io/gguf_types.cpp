@@ -8,7 +8,8 @@
 namespace walsh {
 namespace {
 
-// The table has the block sizes of the ggml library's types. 4, 5, 31-33 and 36-38 are retired ids.
+// The table has the block sizes of the ggml library's types. The ids 4, 5, 31 to 33 and 36 to 38
+// are retired.
 constexpr std::array<GgmlTypeInfo, 34> kGgmlTypes{{
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},
     {3, "Q4_1", 32, 20},      {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},
@@ -110,7 +111,7 @@ uint64_t GgufValue::count() const {
 }
 
 uint64_t GgufValue::encoded_size() const {
-  constexpr uint64_t kArrayHeader = 4 + 8;  // element type, count
+  constexpr uint64_t kArrayHeader = 4 + 8;  // it holds the element type and the count
   if (const auto* text = std::get_if<std::string>(&data_)) return 8 + text->size();
   if (const auto* texts = std::get_if<Texts>(&data_)) {
     uint64_t size = kArrayHeader;

@@ -1,4 +1,5 @@
-// Declares what GGUF files consist of: metadata values, tensor element types, tensor records.
+// Declares metadata values, element types of tensors and tensor records, of which GGUF files
+// consist.
 #pragma once
 
 #include <bit>
@@ -33,7 +34,7 @@ enum class GgufType : uint32_t {
 };
 
 std::string_view gguf_type_name(GgufType type);
-// Returns the bytes of one value; 0 for string and array.
+// Returns the bytes of one value, or 0 for string and array.
 uint64_t gguf_type_size(GgufType type);
 
 // walsh itself stores tensor elements of these type ids; the reader knows the sizes of all types.
@@ -41,8 +42,8 @@ enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q8_0 = 8, i8 = 24, 
 
 struct GgmlTypeInfo {
   uint32_t id;
-  const char* name;  // "F32", "Q4_K", ...
-  uint32_t block;    // elements per block, along the first (innermost) dimension
+  const char* name;  // ggml calls the type "F32", "Q4_K", ...
+  uint32_t block;    // a block has this many elements of the first (innermost) dimension
   uint32_t block_bytes;
 };
 
@@ -83,20 +84,20 @@ class GgufValue {
   static GgufValue texts(std::vector<std::string> values) {
     return {GgufType::string, std::move(values)};
   }
-  // Takes little-endian bytes: exactly one value, or a whole number of elements.
+  // Takes little-endian bytes, which are exactly one value or a whole number of elements.
   static GgufValue raw_scalar(GgufType type, std::vector<std::byte> raw);
   static GgufValue raw_array(GgufType element, std::vector<std::byte> raw);
 
   bool is_array() const { return array_ || std::holds_alternative<Texts>(data_); }
   // Returns the type of the value, or of an array's elements.
   GgufType type() const { return type_; }
-  // Returns the number of elements of an array; 1 for a scalar.
+  // Returns the number of elements of an array, or 1 for a scalar.
   uint64_t count() const;
   // Returns the bytes that the value takes in a file (without its type id).
   uint64_t encoded_size() const;
 
   // Conversions throw bad_input naming `where` when the type does not fit or the number would
-  // change: integers convert to any width that holds them, f32 and f64 and integers to double.
+  // change. Integers convert to any width that holds them, f32 and f64 and integers to double.
   int64_t as_int(std::string_view where) const;
   uint64_t as_uint(std::string_view where) const;
   double as_double(std::string_view where) const;
@@ -107,9 +108,9 @@ class GgufValue {
   std::vector<int64_t> as_ints(std::string_view where) const;
   std::vector<double> as_doubles(std::string_view where) const;
 
-  // Returns the bytes of a number or of an array of numbers; empty for strings.
+  // Returns the bytes of a number or of an array of numbers, and none for strings.
   std::span<const std::byte> raw() const;
-  // Returns "u32", "array of 3 string", ..., for messages and listings.
+  // Returns a text such as "u32" or "array of 3 string" for messages and listings.
   std::string describe() const;
 
   bool operator==(const GgufValue&) const = default;
@@ -131,26 +132,27 @@ class GgufValue {
   [[noreturn]] void refuse(std::string_view where, std::string_view expected) const;
 
   GgufType type_;
-  bool array_ = false;  // an array of numbers; whether it is one of strings shows in data_
+  bool array_ = false;  // it is an array of numbers; data_ shows whether it is one of strings
   std::variant<Raw, std::string, Texts> data_;
 };
 
 struct GgufEntry {
   std::string key;
   GgufValue value;
-  uint64_t offset = 0;  // in the file, of the first number; not set for strings
+  uint64_t offset = 0;  // the value's first number lies here in the file; strings have none
 };
 
 struct GgufTensor {
   std::string name;
-  std::vector<uint64_t> dims;  // innermost (contiguous) dimension first, as in the file
-  uint32_t type = 0;           // a known ggml type id
-  uint64_t offset = 0;         // of the data, from the start of the file
+  // The innermost (contiguous) dimension comes first, as in the file.
+  std::vector<uint64_t> dims;
+  uint32_t type = 0;    // the ggml library knows this type id
+  uint64_t offset = 0;  // data begin here, counted from the start of the file
   uint64_t bytes = 0;
 };
 
 inline constexpr uint32_t kGgufVersion = 3;
-inline constexpr uint64_t kGgufMaxKeyBytes = 65535;  // the specification's limit
+inline constexpr uint64_t kGgufMaxKeyBytes = 65535;  // the specification sets this limit
 inline constexpr uint64_t kGgufMaxNameBytes = 256;
 inline constexpr uint64_t kGgufMaxRank = 4;
 inline constexpr uint64_t kGgufMaxAlignment = 4096;

@@ -184,7 +184,7 @@ void GgufWriter::patch(std::string_view key, const GgufValue& value) {
 void GgufWriter::seal(std::string_view key) {
   patch(key, GgufValue::numbers(std::vector<uint64_t>(2)));
   std::string bytes = header();
-  bytes.resize(data_offset_);  // the padding
+  bytes.resize(data_offset_);  // the padding is zeros
   const Checksum sum = checksum(std::as_bytes(std::span(bytes)));
   patch(key, GgufValue::numbers(std::vector<uint64_t>{sum.low, sum.high}));
   sealed_ = true;

@@ -1,4 +1,5 @@
-// Writes GGUF v3: header first, tensor data in any order, late metadata patched in, then commit.
+// Writes GGUF v3: the header goes first and tensor data follow in any order; late metadata are
+// patched in before the commit.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@
 
 namespace walsh {
 
-// Call set and add_tensor, then open, then write (in any order, on any thread) and patch, then
-// commit. The file is a function of the metadata, the tensors and their data only. Misuse
+// Callers use set and add_tensor, then open, then write (in any order, on any thread) and patch,
+// then commit. The file is a function of the metadata, the tensors and their data only. Misuse
 // (duplicate names, wrong sizes, a tensor left unwritten, a wrong order of calls) throws internal;
 // failures of the disk throw io.
 class GgufWriter {
@@ -26,7 +27,8 @@ class GgufWriter {
 
   // Adds a metadata value; the order of the calls is the order in the file.
   void set(std::string key, GgufValue value);
-  // Adds a tensor; dims innermost first. Data are laid out in the order of the calls.
+  // Adds a tensor, whose innermost dimension comes first in `dims`. Data are laid out in the order
+  // of the calls.
   void add_tensor(std::string name, GgmlType type, std::vector<uint64_t> dims);
 
   // Returns the size of the complete file, which is known before anything is written.
@@ -44,12 +46,12 @@ class GgufWriter {
   // Sets `key`, an array of two u64, to the checksum (low half first) of all bytes in front of the
   // tensor data as if the array's own 16 bytes were zero. Nothing can be patched after it.
   void seal(std::string_view key);
-  // Requires every tensor to be written completely; renames to the final name.
+  // Requires every tensor to be written completely, and renames the file to its final name.
   void commit();
 
  private:
   struct Slot {
-    GgufTensor tensor;  // offset is relative to the data until open
+    GgufTensor tensor;  // its offset is relative to the data until open()
     uint64_t written = 0;
   };
   // Returns everything in front of the padding; sets the entries' offsets.

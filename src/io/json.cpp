@@ -47,10 +47,10 @@ void empty(Value& value) noexcept {
 template <typename Value>
 class Builder final : public nlohmann::json_sax<Value> {
  public:
-  // `exact`: integers of more than 64 bits are kept (io/wide_integers.h).
+  // If `exact`, integers of more than 64 bits are kept (io/wide_integers.h).
   Builder(std::string_view text, std::string_view where, const JsonLimits& limits, bool exact)
       : text_(text), where_(where), limits_(limits), exact_(exact) {}
-  // Leaves a document alone that was taken.
+  // Leaves a document alone that was taken out of the builder.
   ~Builder() override { empty(root_); }
 
   Value take() { return std::move(root_); }
@@ -102,7 +102,7 @@ class Builder final : public nlohmann::json_sax<Value> {
                    const nlohmann::json::exception& e) override {
     const std::string_view before = text_.substr(0, std::min(position, text_.size()));
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+    const size_t start = before.rfind('\n') + 1;  // without a line feed npos + 1 gives 0
     fail("not valid JSON at line " + std::to_string(line) + ", column " +
          std::to_string(std::max<size_t>(before.size() - start, 1)) + ": " + reason_of(e.what()));
     return false;
@@ -113,8 +113,8 @@ class Builder final : public nlohmann::json_sax<Value> {
     throw Error(ErrorCode::bad_input, std::string(where_), reason);
   }
 
-  // Returns the index of a key in the open object, whose members are a list; the list's size if the
-  // key is new. Objects with many keys have an index beside the list.
+  // Returns the index of a key in the open object, whose members are a list, or the list's size if
+  // the key is new. Objects with many keys have an index beside the list.
   template <typename Members>
   size_t find_key(const Members& members, const std::string& name) {
     constexpr size_t kFew = 16;
@@ -168,8 +168,9 @@ class Builder final : public nlohmann::json_sax<Value> {
   JsonLimits limits_;
   const bool exact_;
   Value root_;
-  std::vector<Value*> open_;  // stable: a container does not grow while one of its values is open
-  std::vector<std::unordered_map<std::string, size_t>> keys_;  // of open objects
+  // The pointers stay valid, because a container does not grow while one of its values is open.
+  std::vector<Value*> open_;
+  std::vector<std::unordered_map<std::string, size_t>> keys_;  // each belongs to an open object
   Value* member_ = nullptr;
 };
 

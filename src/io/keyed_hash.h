@@ -15,7 +15,7 @@ namespace walsh {
 // Returns a number that is drawn once per process.
 uint64_t hash_secret();
 
-// All bits of the result are equally well mixed.
+// Returns a hash of the key; all its bits are equally well mixed.
 inline uint64_t keyed_hash(uint64_t key, uint64_t secret) {
   uint64_t mixed = key * (secret | 1);
   mixed = (mixed ^ (mixed >> 32)) * 0x9E3779B97F4A7C15u;
@@ -23,7 +23,7 @@ inline uint64_t keyed_hash(uint64_t key, uint64_t secret) {
 }
 uint64_t keyed_hash(std::string_view key, uint64_t secret);
 
-// These are for std::unordered_map and std::unordered_set.
+// These hash the keys of std::unordered_map and std::unordered_set.
 struct IntegerHash {
   uint64_t secret = hash_secret();
   size_t operator()(uint64_t key) const { return keyed_hash(key, secret); }

@@ -61,7 +61,8 @@ std::unordered_set<std::string> special_texts(const OrderedJson& config) {
   return texts;
 }
 
-// Returns the tokens by id: those of added_tokens.json, overridden by those of tokenizer.json.
+// Returns the tokens by id, which are those of added_tokens.json, overridden by those of
+// tokenizer.json.
 OrderedJson decoder_of(const OrderedJson& added, const OrderedJson& tokenizer,
                        const std::unordered_set<std::string>& special, const std::string& where) {
   OrderedJson decoder = OrderedJson::object();

@@ -6,7 +6,8 @@
 namespace walsh {
 
 struct LegacyTokenFiles {
-  std::string special_tokens_map, added_tokens;  // texts; empty: no such file
+  // These are texts; an empty one means that there is no such file.
+  std::string special_tokens_map, added_tokens;
 };
 
 // Returns the text of tokenizer_config.json (may be empty) with the tokens of these files added as

@@ -18,7 +18,8 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kMaxRead = size_t{16} << 20;  // stop requests are checked between two reads
+// Stop requests are checked between two reads of this size.
+constexpr size_t kMaxRead = size_t{16} << 20;
 constexpr size_t kLeastGrowth = 4096;
 
 // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; regular files ignore it.
@@ -28,7 +29,7 @@ enum class Kind : uint8_t { regular, stream };
 
 struct OpenFile {
   Descriptor fd;
-  size_t size = 0;  // 0 for a stream
+  size_t size = 0;  // a stream has 0
 };
 
 // Accepts a stream only if `widest` allows it.
@@ -72,7 +73,7 @@ std::string read_all(const OpenFile& file, uint64_t max_bytes, const std::string
     throw Error(ErrorCode::limit, path, "has more than " + std::to_string(max_bytes) + " bytes");
   };
   if (file.size > max_bytes) refuse_size();
-  std::string text(file.size + 1, '\0');  // one byte more than the size, to see the end in one read
+  std::string text(file.size + 1, '\0');  // one byte more than the size lets one read see the end
   for (size_t filled = 0;;) {
     if (filled == text.size()) text.resize(filled + std::max(kLeastGrowth, filled / 2));
     const size_t got = read_some(file.fd.get(), text.data() + filled, text.size() - filled, path);
@@ -87,7 +88,7 @@ std::string read_all(const OpenFile& file, uint64_t max_bytes, const std::string
 }  // namespace
 
 struct MappedFile::Known {
-  std::string shown;  // the path as a signal handler prints it
+  std::string shown;  // a signal handler prints this form of the path
   detail::FaultEntry entry;
 };
 

@@ -1,4 +1,4 @@
-// Reads whole files: large ones by a read-only memory map, small ones into a string.
+// Reads whole files, large ones by a read-only memory map and small ones into a string.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace walsh {
 
-// Maps a regular file for reading. Movable; the bytes stay at their address. Another process that
-// truncates the file while it is mapped kills the reader with SIGBUS, as with any memory map,
-// unless a handler ends it in order (io/fault.h).
+// Maps a regular file for reading. The map may be moved, and its bytes stay at their address.
+// Another process that truncates the file while it is mapped kills the reader with SIGBUS, as with
+// any memory map, unless a handler ends it in order (io/fault.h).
 class MappedFile {
  public:
   // Throws io if the system refuses to open or map `path`, bad_input if it is not a regular file.
@@ -31,7 +31,7 @@ class MappedFile {
   void drop(uint64_t offset, uint64_t size) const;
 
  private:
-  struct Known;  // its entry for io/fault.h
+  struct Known;  // it is the map's entry for io/fault.h
 
   std::string path_;
   const std::byte* data_ = nullptr;

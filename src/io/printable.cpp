@@ -6,8 +6,8 @@
 namespace walsh {
 namespace {
 
-// Returns the length of the well-formed UTF-8 sequence at the start of `s` (Unicode 15, table 3-7);
-// 0 if there is none.
+// Returns the length of the well-formed UTF-8 sequence at the start of `s` (Unicode 15, table 3-7),
+// or 0 if there is none.
 size_t sequence_length(std::string_view s) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   const uint8_t lead = at(0);
@@ -40,7 +40,7 @@ char32_t code_point(std::string_view sequence) {
 bool acts_on_terminal(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) ||  // C0, DEL, C1
          (c >= 0x2028 && c <= 0x202E) ||         // separators, embeddings, overrides
-         (c >= 0x2066 && c <= 0x2069);           // isolates
+         (c >= 0x2066 && c <= 0x2069);           // these isolate a direction
 }
 
 void append_escaped(std::string& out, char c) {
@@ -118,7 +118,8 @@ bool is_plain_utf8(std::string_view text) {
     if (length == 0) return false;
     const auto lead = static_cast<uint8_t>(text[0]);
     if (lead < 0x20 || lead == 0x7F) return false;
-    if (lead == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0) return false;  // C1 controls
+    // These are C1 controls.
+    if (lead == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0) return false;
     text.remove_prefix(length);
   }
   return true;

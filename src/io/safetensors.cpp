@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxRank = 8;
-// The header nests: object, tensor, array.
+// A valid header nests three levels, which are an object, a tensor and an array.
 constexpr int kMaxHeaderDepth = 4;
 
 constexpr std::array<std::pair<std::string_view, int>, 22> kDtypes{{
@@ -30,7 +30,7 @@ constexpr std::array<std::pair<std::string_view, int>, 22> kDtypes{{
   throw Error(ErrorCode::bad_input, std::string(where), std::move(reason));
 }
 
-// Returns an integer >= 0 of the header that fits int64_t.
+// Returns a number of the header, which must be an integer >= 0 that fits int64_t.
 int64_t size_value(const Json& value, const char* what, std::string_view where) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
     refuse(where, std::string(what) + " is " + describe_json(value) +

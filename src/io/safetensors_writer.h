@@ -1,4 +1,5 @@
-// Writes a safetensors file: header first, tensor data in any order, then commit.
+// Writes a safetensors file: the header goes first, tensor data follow in any order, and commit
+// ends it.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@
 
 namespace walsh {
 
-// Call add, then open, then write in any order, then commit. The file is a function of the tensors
-// and their data only. Misuse (duplicate names, wrong sizes, a tensor left unwritten) throws
-// internal; failures of the disk throw io.
+// Callers use add, then open, then write in any order, then commit. The file is a function of the
+// tensors and their data only. Misuse (duplicate names, wrong sizes, a tensor left unwritten)
+// throws internal; failures of the disk throw io.
 class SafetensorsWriter {
  public:
   // `dtype` is safetensors' name; the outermost dimension comes first. Data are laid out in the
@@ -32,7 +33,7 @@ class SafetensorsWriter {
   void open(const std::string& path);
   // Writes `data` into the tensor, starting `offset` bytes into it.
   void write(std::string_view name, std::span<const std::byte> data, uint64_t offset = 0);
-  // Requires every tensor to be written completely; renames to the final name.
+  // Requires every tensor to be written completely, and renames the file to its final name.
   void commit();
 
  private:

@@ -18,7 +18,7 @@ constexpr uint64_t kMostBytes = 1 << 20;
 }
 
 // sentence-transformers names a pooling by a flag or by a value of pooling_mode; `own` is walsh's
-// name, null where walsh does not have it.
+// name, or null where walsh does not have it.
 struct PoolingName {
   const char *flag, *mode, *own;
 };

@@ -30,7 +30,7 @@ std::string trimmed(std::string path) {
               "exists already; walsh does not overwrite folders: remove it or choose another name");
 }
 
-// Returns whether the name exists, also as a dangling symbolic link.
+// Returns whether the name exists. A dangling symbolic link counts as well.
 bool is_taken(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;
@@ -77,8 +77,8 @@ std::string StagedFolder::final_name(std::string text) const {
 
 void StagedFolder::commit() {
   sync_folder(temporary_);
-  // Refuses, where the system can do it, to replace what has appeared at the name meanwhile; plain
-  // rename would replace an empty folder.
+  // Where the system can do it, this refuses to replace a folder that has appeared at the name
+  // meanwhile; plain rename would replace an empty one.
   int status = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
   if (status != 0 && (errno == EINVAL || errno == ENOSYS) && !is_taken(path_))
     status = std::rename(temporary_.c_str(), path_.c_str());

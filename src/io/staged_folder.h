@@ -42,7 +42,7 @@ class StagedFolder {
   std::string final_name(std::string text) const;
 
   std::string path_, temporary_;
-  Descriptor claim_;  // on the temporary folder
+  Descriptor claim_;  // it marks the temporary folder as used
   bool committed_ = false;
 };
 

@@ -19,12 +19,12 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The longest name of a file on Linux has 255 bytes, and up to 32 follow: '.', two numbers of 10
-// digits, '-' and the suffix.
+// The longest name of a file on Linux has 255 bytes, and up to 32 follow, which are '.', two
+// numbers of 10 digits, '-' and the suffix.
 constexpr size_t kMostBytes = 255 - 32;
 
-// Returns the beginning of `name` that its temporaries have: the whole name, unless it is too long.
-// No character of UTF-8 is cut.
+// Returns the beginning of `name` that its temporaries have. It is the whole name, unless that is
+// too long. No character of UTF-8 is cut.
 std::string_view beginning(std::string_view name) {
   if (name.size() <= kMostBytes) return name;
   size_t size = kMostBytes;
@@ -68,7 +68,7 @@ void remove_unclaimed(const std::filesystem::path& path) {
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> counter{0};
-  const size_t name = path.rfind('/') + 1;  // 0 without a folder
+  const size_t name = path.rfind('/') + 1;  // without a folder npos + 1 gives 0
   return path.substr(0, name).append(beginning(std::string_view(path).substr(name))) + "." +
          std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
 }

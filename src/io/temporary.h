@@ -23,8 +23,8 @@ std::string temporary_name(const std::string& path);
 // has no locks; nobody removes leftovers there.
 bool claim_temporary(int fd);
 
-// Deletes the temporaries of `path` that no running process claims. Never throws: what cannot be
-// deleted stays.
+// Deletes the temporaries of `path` that no running process claims. Never throws: files that cannot
+// be deleted stay.
 void remove_leftovers(const std::string& path) noexcept;
 
 }  // namespace detail

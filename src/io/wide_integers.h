@@ -1,5 +1,5 @@
-// Keeps integers of more than 64 bits, which a JSON value has no place for, so that what a tool was
-// called with is handed on unchanged.
+// Keeps integers of more than 64 bits, for which a JSON value has no place, so that the arguments
+// of a tool call are handed on unchanged.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace walsh {
 OrderedJson parse_exact_json(std::string_view text, std::string_view where,
                              const JsonLimits& limits = {});
 
-// Returns the digits of such an integer, which is a binary value; nothing for any other value.
+// Returns the digits of such an integer, which is a binary value, or nothing for any other value.
 std::optional<std::string> wide_integer(const OrderedJson& value);
 // Returns the text of a value that may contain such integers.
 std::string dump_exact(const Json& value);

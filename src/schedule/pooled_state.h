@@ -16,7 +16,7 @@ class PooledState {
   // tokens is at `position`, and `ends` tells that the last of them is the text's last one.
   static int64_t needed(Reading pooling, int64_t position, int64_t rows, bool ends);
 
-  // Takes what the model's layers computed for the token at a position. The tokens of a text come
+  // Takes the output of the model's layers for the token at a position. The tokens of a text come
   // in their order; position 0 begins anew.
   void add(Reading pooling, int64_t position, std::span<const float> stream, const FinalNorm& norm);
   // Returns the vector. Throws bad_input if its values are not finite.

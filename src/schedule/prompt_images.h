@@ -1,4 +1,4 @@
-// A prompt may have images: each stands in the place of some of its tokens.
+// A prompt may have images, each of which stands in the place of some of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,12 @@
 namespace walsh {
 
 struct PromptImage {
-  int64_t position = 0, rows = 0;  // which tokens of the prompt it stands for
-  // [rows][hidden], what the layers read; null in the key of a text that is only compared.
+  int64_t position = 0, rows = 0;  // it stands for these tokens of the prompt
+  // The layers read these, [rows][hidden]. They are null in the key of a text that is only
+  // compared.
   std::shared_ptr<const std::vector<float>> values;
-  std::string hash;       // of its content: equal for images that have the same rows, and only then
+  // Images have the same hash of their content if they have the same rows, and only then.
+  std::string hash;
   bool together = false;  // its rows see each other in both directions
 
   int64_t end() const { return position + rows; }
@@ -26,14 +28,14 @@ struct PromptImage {
   }
 };
 
-// Tells what was evaluated of a text: it follows from the tokens and, where an image stands, from
-// the image.
+// Identifies the evaluated part of a text, which follows from the tokens and, where an image
+// stands, from the image.
 struct TextKey {
   std::span<const int32_t> tokens;
-  std::span<const PromptImage> images;  // in the order of their positions
+  std::span<const PromptImage> images;  // they are in the order of their positions
 };
 
-// Returns the number of positions with which both begin.
+// Returns the number of positions at the beginning in which both texts agree.
 int64_t common_prefix(const TextKey& a, const TextKey& b);
 
 // Throws usage for images that are not in the order of their positions within `tokens` tokens, have
@@ -42,11 +44,11 @@ void check_images(std::span<const PromptImage> images, int64_t tokens, const Ses
 
 // Returns the images as sessions take them; their values belong to `images`.
 std::vector<ImageRows> rows_of(std::span<const PromptImage> images);
-// Returns copies without values.
+// Returns copies of the images without their values.
 std::vector<PromptImage> keys_of(std::span<const PromptImage> images);
 
-// Returns the largest position, at most this one, to which the session can return in a sequence and
-// that is not inside of an image whose rows see each other.
+// Returns the largest position that is at most this one, to which the session can return in a
+// sequence, and that is not inside of an image whose rows see each other.
 int64_t reachable_whole(const Session& session, int64_t sequence,
                         std::span<const PromptImage> images, int64_t position);
 // Returns how many of `rows` rows from `position` on can be evaluated without the ones behind them.

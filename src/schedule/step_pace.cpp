@@ -6,7 +6,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kFirstRows = 32;  // before anything was measured
+constexpr int64_t kFirstRows = 32;  // it holds before anything was measured
 constexpr int64_t kLeastRows = 8;
 // The latest step has this weight in the running averages.
 constexpr double kNewAlone = 0.25, kNewPerRow = 0.5;

@@ -23,8 +23,8 @@ class StepPace {
   double target() const;
 
   const double seconds_;
-  double alone_ = 0;    // time of a step without prompts
-  double per_row_ = 0;  // time that a prompt token adds; 0: unknown
+  double alone_ = 0;    // a step without prompts takes this long, in seconds
+  double per_row_ = 0;  // a prompt token adds this much; 0 means that it is unknown
 };
 
 }  // namespace walsh

@@ -23,7 +23,7 @@ std::string trimmed(std::string_view text) {
 // A call begins as all templates write it: {"name": "f", "arguments":
 struct CallBegin {
   enum class Match : uint8_t { yes, no, unfinished } match = Match::no;
-  std::string name;  // set when it is complete
+  std::string name;  // it is set when the name is complete
   size_t size = 0;
 };
 
@@ -154,7 +154,7 @@ bool AnswerReader::read_named_call(bool last) {
   return true;
 }
 
-// Reads a call once its end mark is there: a value may be nothing to show before its end.
+// Reads a call once its end mark is there, because a value may have nothing to show before its end.
 bool AnswerReader::read_gemma_call(bool last) {
   const std::string& mark = options_.syntax.call_end;
   const size_t end = held_.find(mark);
@@ -171,8 +171,8 @@ bool AnswerReader::read_gemma_call(bool last) {
   return true;
 }
 
-// Reads {"name": ..., "parameters": ...} without a mark, possibly several in a row; or, after the
-// tag, a program.
+// Reads {"name": ..., "parameters": ...} without a mark, possibly several in a row. After the tag,
+// reads a program instead.
 bool AnswerReader::read_bare_call(bool last) {
   begin_.clear();  // the tag is not content
   skip_space();
@@ -206,7 +206,7 @@ bool AnswerReader::read_bare_call(bool last) {
   return false;
 }
 
-// Reads a call as a JSON object, alone or in a list.
+// Reads a call that is a JSON object, which stands alone or in a list.
 bool AnswerReader::read_object(bool last) {
   if (in_list_) {
     take(std::min(held_.find_first_not_of(" \n\r\t[,"), held_.size()));
@@ -334,7 +334,7 @@ bool AnswerReader::read_function_name(bool last) {
   return true;
 }
 
-// Reads a key and its value; malformed ones are skipped.
+// Reads a key and its value. Malformed ones are skipped.
 bool AnswerReader::read_parameter(bool last) {
   const Tags& form = tags();
   const size_t value_end = held_.find(form.value_end);
@@ -429,7 +429,7 @@ void AnswerReader::end_call() {
   function_.clear();
 }
 
-// Returns false if it is not a call of one of the request's tools.
+// Adds a call that is complete. Returns false if it is not a call of one of the request's tools.
 bool AnswerReader::add_whole_call(const std::string& object) {
   const auto json = parsed(object);
   if (!json || !json->is_object()) return false;

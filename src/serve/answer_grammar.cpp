@@ -91,7 +91,7 @@ class AnswerBuilder {
     return mark(loop, text);
   }
 
-  // Adds the optional reasoning; returns the node after it.
+  // Adds the optional reasoning and returns the node after it.
   NodeId reasoning(NodeId from) {
     const NodeId to = builder_.node();
     if (syntax_.tools == ToolSyntax::harmony) {
@@ -112,7 +112,7 @@ class AnswerBuilder {
   }
 
   bool enforced(size_t index) const { return !strict_only_ || tools_.strict(index); }
-  // Returns the schema of a tool's arguments, an object.
+  // Returns the schema of a tool's arguments, which is an object.
   OrderedJson parameters(size_t index) const {
     const OrderedJson& function = tools_.tools[index]["function"];
     OrderedJson schema = OrderedJson::object();
@@ -131,7 +131,7 @@ class AnswerBuilder {
     return tools_.tools[index]["function"]["name"].get<std::string>();
   }
 
-  // Adds one call of any tool as JSON: {"name": ..., `key`: ...}.
+  // Adds one call of any tool as JSON, {"name": ..., `key`: ...}.
   NodeId json_call(NodeId from, const char* key) {
     const NodeId to = builder_.node();
     for (size_t i = 0; i < tools_.tools.size(); ++i) {
@@ -148,7 +148,7 @@ class AnswerBuilder {
     return to;
   }
 
-  // Return the mark before a call, and the text between two calls.
+  // The first returns the mark before a call, the second the text between two calls.
   const std::string& opening() const { return syntax_.call_begins.front(); }
   const char* between() const { return syntax_.tools == ToolSyntax::mistral_named ? "" : "\n"; }
 
@@ -216,7 +216,7 @@ class AnswerBuilder {
     builder_.empty(from, FreeText(builder_, begins, end).start());
   }
 
-  // In harmony a call is a message whose header names a function.
+  // Watches for calls of harmony, in which a call is a message whose header names a function.
   void watch_channels(NodeId from, NodeId end) {
     const NodeId message = builder_.node(), function = builder_.node(), called = builder_.node();
     const FreeText header(builder_, {{"to=functions.", function}, {"<|message|>", message}}, end);
@@ -235,13 +235,14 @@ class AnswerBuilder {
     builder_.empty(mark(called, "<|call|>"), end);
   }
 
-  // A call is a JSON object before any other text, or after a tag, that begins with a tool's name.
+  // Watches for calls that are a JSON object before any other text, or after a tag, and begin with
+  // a tool's name.
   void watch_objects(NodeId from, NodeId end) {
     FreeText text(builder_, {{"<|python_tag|>", from}}, end);
     std::bitset<256> spaces;
     for (const char c : {' ', '\n', '\r', '\t'})
       spaces.set(static_cast<uint8_t>(c));
-    std::map<NodeId, std::bitset<256>> known;  // bytes with which a call may continue
+    std::map<NodeId, std::bitset<256>> known;  // a call may continue with these bytes
     std::map<std::pair<NodeId, char>, NodeId> tree;
     const auto step = [&](NodeId at, char c) {
       const auto [place, added] = tree.try_emplace({at, c}, 0);
@@ -287,9 +288,9 @@ class AnswerBuilder {
     return bytes;
   }
 
-  // Adds parameters in the order of the schema; strings are literal, other values JSON. `key` adds
-  // the beginning of a member at a node; `gap` surrounds its value, `between` separates members and
-  // `end` follows the last.
+  // Adds parameters in the order of the schema; strings are literal, and other values are JSON.
+  // `key` adds the beginning of a member at a node; `gap` surrounds its value, `between` separates
+  // members and `end` follows the last.
   template <typename Key>
   NodeId tagged_members(NodeId from, size_t index, const std::string& gap, const std::string& end,
                         Key key, const std::string& between) {
@@ -341,7 +342,7 @@ class AnswerBuilder {
                 syntax_.call_end);
   }
 
-  // Adds any parameters after the name of a call, up to `end`; the first byte is not in `except`.
+  // Adds any text after the name of a call, up to `end`. Its first byte is not in `except`.
   NodeId any_call(NodeId from, const std::bitset<256>& except, const std::string& end) {
     const NodeId to = builder_.node();
     FreeText text(builder_, {{end, to}}, std::nullopt);

@@ -15,8 +15,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
 }
 
-// Returns the tool of a call: NAME in front of the separator, as functions.NAME:NUMBER, or behind
-// it, in front of what says that JSON follows.
+// Returns the tool of a call. Its NAME stands in front of the separator, as functions.NAME:NUMBER,
+// or behind it, in front of a mark that JSON follows.
 std::string name_of(std::string_view head, std::string_view behind) {
   behind = trimmed(behind.substr(0, std::min(behind.find("```"), behind.size())));
   std::string_view name = behind.empty() ? trimmed(head) : behind;
@@ -30,7 +30,7 @@ std::string name_of(std::string_view head, std::string_view behind) {
 
 }  // namespace
 
-// Reads CALL NAME SEPARATOR {...}; the section that the calls are in may end instead.
+// Reads CALL NAME SEPARATOR {...}. The section of the calls may end instead.
 bool AnswerReader::read_marked_call(bool last) {
   const ChatSyntax& syntax = options_.syntax;
   const std::string& mark = syntax.call_begins.back();
@@ -67,7 +67,7 @@ bool AnswerReader::read_marked_call(bool last) {
   return true;
 }
 
-// Reads calls once their end mark is there, since a half of one cannot be parsed.
+// Reads calls once their end mark is there, since half of a call cannot be parsed.
 bool AnswerReader::read_python_calls(bool last) {
   const std::string& mark = options_.syntax.call_end;
   const size_t end = held_.find(mark);

@@ -28,11 +28,11 @@ AnswerDelta AnswerReader::finish(bool cut) {
   cut_ = cut || options_.enforced;
   while (step(true)) {
   }
-  if (!cut_) add_content(std::exchange(begin_, {}));  // a mark that nothing followed
+  if (!cut_) add_content(std::exchange(begin_, {}));  // nothing followed this mark
   if (!held_.empty()) add_content(std::exchange(held_, {}));
   if (begun_calls_ == 0 && place_ == Place::content) delta_.content += std::exchange(space_, {});
   if (options_.required) {
-    delta_.content.clear();  // an incomplete mark
+    delta_.content.clear();  // an incomplete mark is dropped
     if (begun_calls_ == 0 && options_.tools.size() == 1 && !reasoning())
       begin_call(options_.tools[0]["function"]["name"].get<std::string>());
   }
@@ -98,8 +98,8 @@ AnswerReader::Begins AnswerReader::begins(std::string_view mark, bool last) cons
   return !last && mark.starts_with(held_) ? Begins::maybe : Begins::no;
 }
 
-// What was read since the mark is no call: the mark is content, and so is what follows up to the
-// next mark.
+// Turns the text since the mark into content, because it is no call. The mark is content, too, and
+// so is the text up to the next mark.
 bool AnswerReader::give_up() {
   place_ = Place::content;
   in_list_ = false;
@@ -128,7 +128,8 @@ void AnswerReader::skip_space() {
   held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
 }
 
-// White space is held back where a call may follow, because it is not content before a call.
+// Adds content. White space is held back where a call may follow, because it is not content before
+// a call.
 void AnswerReader::add_content(const std::string& text) {
   if (text.empty()) return;
   if (!options_.read_tools) {
@@ -156,7 +157,7 @@ bool AnswerReader::read_begin(bool last) {
   if (first == held_.size() && !last) return false;
   const std::string before = held_.substr(0, first);
   held_.erase(0, first);
-  const auto again = [&](Begins found) {  // includes white space, if more text is available
+  const auto again = [&](Begins found) {  // the white space is included, if more text is available
     if (found == Begins::maybe) held_.insert(0, before);
     return found;
   };

@@ -17,8 +17,8 @@ namespace walsh {
 struct AnswerDelta {
   struct Call {
     size_t index = 0;
-    std::string name;       // in the first piece of a call
-    std::string arguments;  // JSON to append to the arguments
+    std::string name;       // the first piece of a call has it
+    std::string arguments;  // this JSON is appended to the arguments
   };
   std::string content, reasoning;
   std::vector<Call> calls;
@@ -34,20 +34,20 @@ struct AnswerDelta {
 
 struct AnswerReaderOptions {
   ChatSyntax syntax;
-  bool read_tools = false;       // whether calls are parsed
+  bool read_tools = false;       // if so, calls are parsed
   bool read_reasoning = true;    // otherwise reasoning is content, with its marks
   bool required = false;         // the answer is only calls, after reasoning if any
-  bool enforced = false;         // what begins as a call can only become one
+  bool enforced = false;         // text that begins as a call can only become one
   size_t most_calls = SIZE_MAX;  // text after this many calls is dropped
-  OrderedJson tools;             // the request's tools, for their names
-  // For syntaxes that do not quote strings, this has the parameters of each tool that are strings.
+  OrderedJson tools;             // the request's tools give the names of calls
+  // Syntaxes that do not quote strings need to know which parameters of each tool are strings.
   std::map<std::string, std::set<std::string>> texts;
 };
 
 // Computes `texts` from a request's tools.
 std::map<std::string, std::set<std::string>> text_parameters(const OrderedJson& tools);
 
-// Reads one answer piece by piece. Text that may be the beginning of a mark is held back; what
+// Reads one answer piece by piece. Text that may be the beginning of a mark is held back; text that
 // turns out to be no call is content. A call that is cut off (by the token limit, or for any reason
 // where calls are enforced) is returned with the incomplete arguments if its name is known, and
 // dropped otherwise.
@@ -63,7 +63,7 @@ class AnswerReader {
     return place_ == Place::reasoning ||
            (place_ == Place::message && channel_ == "analysis" && !to_tool_);
   }
-  // Return the number of complete calls, and whether more are wanted.
+  // The first returns the number of complete calls, the second whether no more are wanted.
   size_t calls() const { return complete_calls_; }
   bool satisfied() const { return complete_calls_ >= options_.most_calls; }
 
@@ -72,13 +72,13 @@ class AnswerReader {
     begin,  // nothing was read yet but white space and reasoning
     reasoning,
     content,
-    call,       // after the mark that begins a call
-    list,       // in a list of calls
-    arguments,  // in the JSON value of a call's arguments
-    tail,       // after the arguments, before the end of the call
-    function,   // around the name of a function whose arguments stand between tags
-    header,     // harmony: before <|message|>
-    message,    // harmony: after <|message|>
+    call,       // it is behind the mark that begins a call
+    list,       // it is in a list of calls
+    arguments,  // it is in the JSON value of a call's arguments
+    tail,       // it is after the arguments, before the end of the call
+    function,   // it is around the name of a function whose arguments stand between tags
+    header,     // it is before <|message|> of harmony
+    message,    // it is after <|message|> of harmony
   };
   enum class Begins : uint8_t { yes, no, maybe };
   // These tags enclose a call and its arguments.
@@ -86,7 +86,7 @@ class AnswerReader {
     std::string_view begin, name_end, end, key_begin, key_end, value_begin, value_end;
   };
 
-  // Each reads what it can of held_ and returns whether more can be read.
+  // Each of these reads as much of held_ as it can and returns whether more can be read.
   bool step(bool last);
   bool read_begin(bool last);
   bool read_bare_call(bool last);
@@ -133,16 +133,17 @@ class AnswerReader {
   std::string held_;
   AnswerDelta delta_;
   bool thought_ = false, any_reasoning_ = false, python_ = false;
-  std::string space_;  // white space after content or reasoning, which is dropped at the end
+  // Holds white space after content or reasoning, which is dropped at the end.
+  std::string space_;
   size_t begun_calls_ = 0, complete_calls_ = 0;
-  bool cut_ = false;      // what is held at the end may be half a call
-  std::string begin_;     // text of a call whose name is not known yet
+  bool cut_ = false;      // half a call may be held at the end
+  std::string begin_;     // it is the text of a call whose name is not known yet
   bool in_list_ = false;  // the call is in a list of calls
-  bool wrapped_ = false;  // a tagged function between the marks of a call
-  std::string function_;  // the tool that is being called
+  bool wrapped_ = false;  // a tagged function stands between the marks of a call
+  std::string function_;  // this tool is being called
   bool any_parameter_ = false, value_begun_ = false, quoted_ = false;
-  JsonScanner object_, value_;  // ends of the call and of its arguments
-  std::string quoted_text_;     // of arguments that are JSON inside a string
+  JsonScanner object_, value_;  // they find the ends of the call and of its arguments
+  std::string quoted_text_;     // it has arguments that are JSON inside a string
   std::string channel_;
   bool to_tool_ = false;
 };

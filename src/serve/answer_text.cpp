@@ -47,10 +47,9 @@ AnswerText choice(const OrderedJson& value, const std::string& path) {
   return answer;
 }
 
-// Refuses the other constraints that vLLM has: an answer that ignores one is not what was asked
-// for.
+// Refuses the other constraints that vLLM has, because an answer must not ignore one.
 void check_names(const OrderedJson& outputs) {
-  // The last three choose how vLLM compiles a grammar, or what is between the members of JSON.
+  // The last three choose how vLLM compiles a grammar, or the space between the members of JSON.
   static const std::set<std::string, std::less<>> known = {"json",
                                                            "grammar",
                                                            "choice",

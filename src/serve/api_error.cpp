@@ -16,7 +16,7 @@ const char* type_of(int status) {
     case 429:
       return "rate_limit_error";
     case 501:
-      return "not_supported_error";  // llama.cpp's
+      return "not_supported_error";  // this is llama.cpp's name
     case 503:
       return "unavailable_error";
     default:

@@ -1,4 +1,4 @@
-// Makes errors as clients see them: OpenAI's error object.
+// Makes errors as clients see them, which is OpenAI's error object.
 #pragma once
 
 #include <exception>

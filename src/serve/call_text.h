@@ -1,5 +1,5 @@
-// Parsers of calls that models write in a notation of their own derive from this: it reads a text
-// from its front.
+// Parsers of calls that models write in a notation of their own derive from this, which reads a
+// text from its front.
 #pragma once
 
 #include <algorithm>

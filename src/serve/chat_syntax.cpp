@@ -22,7 +22,7 @@ struct ToolForm {
   const char *head_end = "", *section_end = "";
 };
 
-// The first matching form is used.
+// These are all forms; the first matching one is used.
 const std::vector<ToolForm>& tool_forms() {
   static const std::vector<ToolForm> forms = {
       {{"<|channel|>"}, ToolSyntax::harmony, {}, "", ""},
@@ -125,11 +125,11 @@ ChatSyntax chat_syntax(const std::string& template_source, const std::string& pr
   if (syntax.think_end.empty()) return syntax;
   if (has("<seed:cot_budget_reflect>"))
     syntax.think_notes = {"<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"};
-  if (has("<response>") && has("</response>")) {  // Granite 3.2 and 3.3
+  if (has("<response>") && has("</response>")) {  // Granite 3.2 and 3.3 have these marks
     syntax.response_begin = "<response>";
     syntax.response_end = "</response>";
   }
-  if (has("<|END_RESPONSE|>")) {  // Command A
+  if (has("<|END_RESPONSE|>")) {  // Command A has it
     syntax.response_begin = "<|START_RESPONSE|>";
     syntax.response_end = "<|END_RESPONSE|>";
   }

@@ -19,7 +19,7 @@ std::string new_id(bool chat) {
   return fmt::format("{}{:016x}{:016x}", chat ? "chatcmpl-" : "cmpl-", random(), random());
 }
 
-// Mistral's templates accept only ids of nine letters and digits.
+// Returns a new id of a call. Mistral's templates accept only ids of nine letters and digits.
 std::string new_call_id(const ChatSyntax& syntax) {
   const std::string random = new_id(true).substr(std::string_view("chatcmpl-").size());
   const bool mistral = !syntax.call_begins.empty() && syntax.call_begins[0] == "[TOOL_CALLS]";
@@ -132,14 +132,14 @@ class Completion::Choice : public RequestSink {
   const size_t index;
   std::string text, reasoning;
   std::vector<Call> calls;
-  std::vector<int32_t> ids;  // of the text, if they are requested and not streamed
+  std::vector<int32_t> ids;  // the text has these, if they are requested and not streamed
   bool begun = false;        // some of it was sent
   // These are the scores of the prompt and, where they are not streamed, of the text, if requested.
   std::vector<ScoredToken> scored;
-  std::vector<size_t> offsets;  // of the scored tokens in the text, in characters
-  size_t offset = 0;            // of the latest token
+  std::vector<size_t> offsets;  // each scored token begins here in the text, counted in characters
+  size_t offset = 0;            // it is that of the latest token
   int64_t reasoning_tokens = 0;
-  std::string whole;  // its part of the answer, once it has ended
+  std::string whole;  // this is its part of the answer, once it has ended
   RequestEnd end;
   const char* reason = nullptr;
   std::optional<Error> error;
@@ -165,14 +165,14 @@ class Completion::Choice : public RequestSink {
     return delta;
   }
 
-  // The client may have closed only its own side: send nothing rather than a partial answer.
+  // Sends nothing rather than a partial answer, in case the client has closed only its own side.
   void cancelled() {
     owner_->metrics_.ended(end);
     failed(Error(ErrorCode::interrupted, "request", "it was cancelled before its text had ended"),
            end);
   }
 
-  // The owner exists as long as callbacks may come.
+  // Leaves the owner, which exists as long as callbacks may come.
   void leave() {
     const std::shared_ptr<Completion> owner = std::move(owner_);
     if (owner) owner->choice_ended();  // otherwise sending the end itself has failed
@@ -181,7 +181,7 @@ class Completion::Choice : public RequestSink {
   std::shared_ptr<Completion> owner_;
   StoppedText stopped_;
   const std::span<const int32_t> prompt_;
-  size_t echoed_ = 0;  // characters of the prompt already sent
+  size_t echoed_ = 0;  // this many characters of the prompt were sent already
   std::optional<AnswerReader> reader_;
   std::chrono::steady_clock::time_point last_time_, first_time_;
   RequestEnd so_far_;
@@ -232,7 +232,7 @@ void Completion::start(Scheduler& scheduler) {
       throw e.code() == ErrorCode::limit ? ApiError(429, e.what()) : api_error(e);
     }
   }
-  // The mutex is free here: that a client has left already is told at once.
+  // The mutex is free here, because a client that has left already is reported at once.
   reply_->on_gone([weak = weak_from_this(), &scheduler] {
     const auto self = weak.lock();
     if (!self) return;
@@ -282,7 +282,7 @@ Json Completion::chat_logprob(const ScoredToken& token) const {
   return result;
 }
 
-// Adds a token in OpenAI's older format: parallel lists.
+// Adds a token in OpenAI's older format, which has parallel lists.
 void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
   if (lists.is_null()) {
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
@@ -311,7 +311,7 @@ Json Completion::all_logprobs(const Choice& choice) const {
   return lists;
 }
 
-// The first delta of a call has its id and name.
+// Returns a delta of a chat as JSON. The first delta of a call has its id and name.
 Json Completion::chat_delta(const Choice& choice, const AnswerDelta& delta) const {
   Json result = Json::object();
   if (!delta.reasoning.empty()) result["reasoning_content"] = delta.reasoning;
@@ -380,7 +380,7 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   return result;
 }
 
-// Sends what comes before the first delta: the role, the prompt that is repeated, its tokens.
+// Sends the role, the prompt that is repeated and its tokens before the first delta.
 void Completion::send_begin(Choice& choice, const AnswerDelta& delta) {
   if (!request_.chat && !request_.echo && !request_.token_ids) return;
   AnswerDelta prompt;
@@ -407,8 +407,8 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
   reply_->event(event(chunk(choice, delta, token, last)));
 }
 
-// Returns the error for a text that failed after it was accepted: its grammar cannot be followed,
-// or memory ran out.
+// Returns the error for a text that failed after it was accepted, because its grammar cannot be
+// followed or memory ran out.
 ApiError Completion::text_error(const Error& error) const {
   if (error.code() != ErrorCode::limit) return api_error(error);
   const auto& grammar = request_.text.grammar;
@@ -449,7 +449,7 @@ std::string Completion::whole_choice(const Choice& choice) const {
   return text_of(one);
 }
 
-// Uses llama.cpp's names.
+// Returns the timings by llama.cpp's names.
 Json Completion::timings(const RequestEnd& end) {
   const int64_t read = end.prompt_tokens - end.cached_tokens;
   const auto rate = [](int64_t tokens, double seconds) {

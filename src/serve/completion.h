@@ -67,8 +67,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::vector<std::shared_ptr<Choice>> choices_;
   size_t ended_ = 0;
   bool streaming_ = false;
-  std::mutex mutex_;           // guards ids_
-  std::vector<uint64_t> ids_;  // the scheduler's
+  std::mutex mutex_;           // it guards ids_
+  std::vector<uint64_t> ids_;  // the scheduler gave them
 };
 
 }  // namespace walsh

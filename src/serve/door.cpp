@@ -18,7 +18,7 @@
 namespace walsh {
 namespace {
 
-// Compares in a time that does not depend on where the texts differ.
+// Compares two texts in a time that does not depend on where the texts differ.
 bool equal_secrets(std::string_view a, std::string_view b) {
   unsigned char different = a.size() != b.size();
   for (size_t i = 0; i < b.size(); ++i)
@@ -150,8 +150,9 @@ HttpResponse Door::error_body(int status, const std::string& message, const Http
   return in_form_of(request, error_response(status, message));
 }
 
-// Prevents DNS rebinding, where another site's name resolves to this server. A request with
-// HTTP/1.0 and no Host, as health checks send, does not come from a browser.
+// Checks the name of the server, to prevent DNS rebinding, by which another site's name resolves to
+// this server. A request with HTTP/1.0 and no Host, as health checks send, does not come from a
+// browser.
 void Door::check_host(const HttpRequest& request) const {
   if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
@@ -178,7 +179,7 @@ size_t Door::key_of(const HttpRequest& request) const {
   return known;
 }
 
-// Pages of other sites can send requests without reading the answers; even that is refused.
+// Refuses requests of other sites' pages, although such a page could not read the answer.
 void Door::check_origin(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (origin.empty() || allows_origin(origin)) return;
@@ -217,7 +218,8 @@ HttpResponse Door::preflight(const HttpRequest& request) const {
   return allowed;
 }
 
-// Returns the request's route, null for a preflight. Throws ApiError if the request is not allowed.
+// Returns the request's route, or null for a preflight. Throws ApiError if the request is not
+// allowed.
 const Route* Door::checked(const HttpRequest& request) const {
   check_host(request);
   if (request.method == "OPTIONS" && (request.path == "*" || !options_.origins.empty()))
@@ -228,7 +230,7 @@ const Route* Door::checked(const HttpRequest& request) const {
   return &route;
 }
 
-// Unauthorized requests are refused before their body is read.
+// Decides about a request. Unauthorized ones are refused before their body is read.
 HttpAdmission Door::admit(HttpRequest& request) {
   set_route(request);
   try {

@@ -1,5 +1,5 @@
-// Stands in front of all endpoints of a port: decides who may send requests, answers those that are
-// refused, and counts and logs every answer.
+// Stands in front of all endpoints of a port. It decides who may send requests, answers those that
+// are refused, and counts and logs every answer.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,12 @@ namespace walsh {
 struct Route;
 
 struct DoorOptions {
-  std::vector<std::string> api_keys;  // empty: no key is needed
-  std::vector<std::string> hosts;     // values of Host accepted besides localhost and IP addresses
-  std::vector<std::string> origins;   // origins from which browsers may send requests; "*": all
-  LogFormat log = LogFormat::off;     // format of the request log on standard error
+  std::vector<std::string> api_keys;  // if there are none, no key is needed
+  // Host may have these values besides localhost and IP addresses.
+  std::vector<std::string> hosts;
+  // Browsers may send requests from these origins; "*" stands for all.
+  std::vector<std::string> origins;
+  LogFormat log = LogFormat::off;  // the request log on standard error has this format
 };
 
 class Door {
@@ -34,18 +36,18 @@ class Door {
   // Decides about a request whose header was read (HttpAdmit).
   HttpAdmission admit(HttpRequest& request);
   // Calls `answer` with the route of a request that is allowed and with a reply that is counted and
-  // logged. What it throws becomes the answer, as in guard().
+  // logged. An exception of it becomes the answer, as in guard().
   using Answer = std::function<void(const Route& route, const std::shared_ptr<HttpReply>& reply)>;
   void let_in(HttpRequest& request, const std::shared_ptr<HttpReply>& reply, const Answer& answer);
-  // Calls `handler`, which is stopped when the client leaves. What it throws becomes the answer, in
-  // the form of the interface that the request belongs to.
+  // Calls `handler`, which is stopped when the client leaves. An exception of it becomes the
+  // answer, in the form of the interface that the request belongs to.
   static void guard(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
                     const std::function<void()>& handler);
   static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
   // Makes the answer for an error outside a handler (HttpErrorBody).
   HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
 
-  // Returns the number of the request's key, from 1; 0: it has no valid key.
+  // Returns the number of the request's key, counted from 1, or 0 if it has no valid key.
   size_t key_of(const HttpRequest& request) const;
   // Returns a name of the request's key that gets into files: it is the same after a restart, and
   // the key cannot be found from it. It is empty for requests without a valid key.
@@ -57,12 +59,12 @@ class Door {
     return options_.api_keys.empty() || key_of(request) != 0;
   }
 
-  // New work is refused from now on.
+  // Refuses new work from now on.
   void drain() { draining_ = true; }
   bool draining() const { return draining_; }
-  void refuse_if_draining() const;  // throws ApiError 503
+  void refuse_if_draining() const;  // it throws ApiError 503
 
-  std::map<int, uint64_t> responses() const;  // numbers of answers by their status
+  std::map<int, uint64_t> responses() const;  // it counts the answers by their status
 
  private:
   class CountedReply;
@@ -82,7 +84,7 @@ class Door {
   const std::vector<std::string> key_names_;  // by key_of()
   RequestLog log_;
   std::atomic<bool> draining_ = false;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // it guards what follows
   std::map<int, uint64_t> responses_;
 };
 

@@ -38,7 +38,7 @@ std::string list(std::span<const float> values) {
   return fmt::format("[{}]", fmt::join(values, ","));
 }
 
-// OpenAI's limits of one request: 2048 inputs of 300,000 tokens together.
+// OpenAI limits a request to 2048 inputs, which have 300,000 tokens together.
 constexpr size_t kMostTexts = 2048;
 constexpr int64_t kMostTokens = 300000;
 
@@ -54,7 +54,7 @@ class TokenCount {
   TokenCount(const PromptLimits& limits, std::string field)
       : limits_(limits), field_(std::move(field)) {}
 
-  // `field` names one of the texts.
+  // Adds the tokens of a text; `field` names it.
   void add(const std::vector<int32_t>& tokens, const std::string& field) {
     check_prompt_tokens(tokens, limits_.positions, fmt::format("'{}'", field), field);
     total_ += std::ssize(tokens);
@@ -88,7 +88,7 @@ EmbeddingForm form_of(const Fields& fields, const LoadedModel& model, Embeddings
   EmbeddingOptions options;
   options.dimensions = fields.integer("dimensions", 1, model.model.config.hidden).value_or(0);
   if (form == EmbeddingsForm::old_ollama) options.normalize = false;
-  // llama.cpp's norms: 2 is the length, -1 none; others are rare.
+  // llama.cpp's norm 2 is the length and -1 is none; other norms are rare.
   if (form == EmbeddingsForm::llama)
     if (const auto norm = fields.integer("embd_normalize", -1, 2)) {
       if (*norm != 2 && *norm != -1) fields.refuse("embd_normalize", "2 or -1");
@@ -153,9 +153,9 @@ std::vector<Document> documents_of(const Fields& fields, const char* key) {
   return documents;
 }
 
-// Says what a ranking tells of each document, and how many it has.
+// Says in which form a ranking lists documents, and how many it has.
 struct RankingForm {
-  bool bare = false;  // that of text-embeddings-inference: a list without more around it
+  bool bare = false;  // text-embeddings-inference has a list without more around it
   bool with_texts = false;
   size_t most = 0;
 };
@@ -184,7 +184,7 @@ TextReadings::Request parse_embeddings(const OrderedJson& body, EmbeddingsForm f
                                        const std::string& model_name, const std::string& owner) {
   const Json sorted = body;
   const Fields fields(sorted, "");
-  fields.text("model");  // checked and ignored: there is only one model
+  fields.text("model");  // it is checked and ignored, because there is only one model
   const std::string encoding = fields.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     fields.refuse("encoding_format", "float or base64");

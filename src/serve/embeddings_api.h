@@ -1,5 +1,5 @@
-// Parses requests for embeddings, in the forms of OpenAI, llama.cpp and Ollama, and for rankings of
-// documents, in that of Jina and Cohere, or of text-embeddings-inference.
+// Parses requests for embeddings, in the forms of OpenAI, llama.cpp and Ollama. Parses requests for
+// rankings of documents in the form of Jina and Cohere, or in that of text-embeddings-inference.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace walsh {
 // Ollama's older form has one prompt, whose embedding keeps its length.
 enum class EmbeddingsForm : uint8_t { openai, llama, ollama, old_ollama };
 
-// Both throw ApiError. The model outlives the request; `owner` is that of its texts.
+// These two throw ApiError. The model outlives the request; `owner` is that of its texts.
 TextReadings::Request parse_embeddings(const OrderedJson& body, EmbeddingsForm form,
                                        const LoadedModel& model, const PromptLimits& limits,
                                        const std::string& model_name, const std::string& owner);

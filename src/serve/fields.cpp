@@ -8,7 +8,7 @@ namespace walsh {
 
 namespace {
 
-// Stop strings and sequence breakers have at most so many bytes: texts are searched for them
+// Stop strings and sequence breakers have at most this many bytes: texts are searched for them
 // after every token.
 constexpr size_t kMostTextBytes = 1024;
 
@@ -117,7 +117,7 @@ OrderedJson parse_ordered_body(const std::string& body) {
   OrderedJson json = parsed([&](const JsonLimits& limits) {
     return parse_exact_json(body, "the request's body", limits);
   });
-  if (!json.is_object()) Fields(Json(json), "");  // throws a message about its type
+  if (!json.is_object()) Fields(Json(json), "");  // this throws a message about its type
   // The arguments of tool calls (in messages and input) are shown to the model unchanged.
   for (auto& [key, value] : json.get_ref<OrderedJson::object_t&>())
     if (key != "messages" && key != "input") round_wide_integers(value);

@@ -15,8 +15,8 @@ namespace walsh {
 // another type or a value out of range.
 class Fields {
  public:
-  // `path` is the object's path in the request, empty for the request itself. Throws for anything
-  // but an object.
+  // Gives access to `object`, whose path in the request is `path`; the request itself has an empty
+  // one. Throws for anything but an object.
   Fields(const Json& object, std::string path);
 
   std::optional<double> number(const char* key, double least, double most) const;
@@ -25,7 +25,7 @@ class Fields {
   std::optional<std::string> text(const char* key) const;
   // Returns a string or a list of at most `most` strings.
   std::vector<std::string> texts(const char* key, size_t most) const;
-  const Json* find(const char* key) const;  // null if absent or null
+  const Json* find(const char* key) const;  // it is null if absent or null
   std::string path(const std::string& key) const;
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 
@@ -34,12 +34,12 @@ class Fields {
   std::string path_;
 };
 
-// A body has at most so many JSON values, including JSON inside its strings: enough for every batch
-// of prompts given as token lists, and at most some 200 MB of memory.
+// A body has at most this many JSON values, including JSON inside its strings. That is enough for
+// every batch of prompts given as token lists, and takes at most some 200 MB of memory.
 inline constexpr int64_t kMostBodyValues = int64_t{1} << 20;
 
-// Parse a request's body; throw ApiError 400 for malformed JSON or too many values. The second
-// returns an object and keeps the order of keys, which models may see.
+// These parse a request's body and throw ApiError 400 for malformed JSON or too many values. The
+// second returns an object and keeps the order of keys, which models may see.
 Json parse_body(const std::string& body);
 OrderedJson parse_ordered_body(const std::string& body);
 

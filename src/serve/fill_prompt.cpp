@@ -9,20 +9,22 @@ namespace {
 
 // Says how one line of models spells the marks.
 struct Spelling {
-  const char *prefix, *suffix, *middle;  // "": it has no token for the middle
+  const char *prefix, *suffix, *middle;  // an empty one means that it has no token for the middle
 };
 
 constexpr std::array<Spelling, 9> kSpellings = {{
-    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},  // Qwen2.5-Coder, CodeGemma
-    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},        // StarCoder, Granite
-    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},        // SantaCoder
+    // Qwen2.5-Coder and CodeGemma have these.
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},  // StarCoder and Granite have these
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},  // SantaCoder has these
     {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>",
-     "<\uff5cfim\u2581end\uff5c>"},                             // DeepSeek
-    {"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"},              // CodeLlama
-    {"<PRE>", "<SUF>", "<MID>"},                                // CodeLlama, by some converters
-    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},  // GLM-4.5
-    {"<|prefix|>", "<|suffix|>", "<|middle|>"},                 // Falcon
-    {"[PREFIX]", "[SUFFIX]", ""},                               // Codestral
+     "<\uff5cfim\u2581end\uff5c>"},                 // DeepSeek has these
+    {"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"},  // CodeLlama has these
+    // Some converters write CodeLlama's marks like this.
+    {"<PRE>", "<SUF>", "<MID>"},
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},  // GLM-4.5 has these
+    {"<|prefix|>", "<|suffix|>", "<|middle|>"},                 // Falcon has these
+    {"[PREFIX]", "[SUFFIX]", ""},                               // Codestral has these
 }};
 
 constexpr std::array kRepositories = {"<|repo_name|>", "<|fim_repo|>", "<repo_name>", "<fim-repo>",
@@ -42,7 +44,7 @@ void append(std::vector<int32_t>& to, const std::vector<int32_t>& tokens) {
   to.insert(to.end(), tokens.begin(), tokens.end());
 }
 
-// Returns the tokens of a file. Models without a mark for files are shown a line as llama.cpp
+// Returns the tokens of a file. If a model has no mark for files, it is shown a line as llama.cpp
 // writes it.
 std::vector<int32_t> file_tokens(const Tokenizer& tokenizer, const FillTokens& marks,
                                  const std::string& name, const std::string& text) {
@@ -52,7 +54,7 @@ std::vector<int32_t> file_tokens(const Tokenizer& tokenizer, const FillTokens& m
   return tokens;
 }
 
-// Returns what stands before the prefix, with as many of the last files as have room.
+// Returns the tokens before the prefix, with as many of the last files as have room.
 std::vector<int32_t> files_before(const Tokenizer& tokenizer, const FillTokens& marks,
                                   const FillRequest& request, int64_t room) {
   std::vector<int32_t> begin, end;
@@ -108,7 +110,7 @@ std::optional<FillTokens> fill_tokens(const Tokenizer& tokenizer) {
 
 std::vector<int32_t> fill_prompt(const Tokenizer& tokenizer, const FillTokens& tokens,
                                  const FillRequest& request, int64_t most) {
-  constexpr int64_t kMarks = 4;  // of the three parts and of the beginning
+  constexpr int64_t kMarks = 4;  // they are those of the three parts and of the beginning
   std::vector<int32_t> prefix = tokenizer.encode(request.prefix, false);
   std::vector<int32_t> suffix = tokenizer.encode(request.suffix, false);
   shorten(prefix, suffix, std::max<int64_t>(0, most - kMarks));

@@ -21,7 +21,7 @@ struct FillTokens {
   std::vector<int32_t> ends;  // the model may end the middle with any of them
 };
 
-// Returns the tokens that the tokenizer has; nothing if it has none for such prompts.
+// Returns the tokens that the tokenizer has, or nothing if it has none for such prompts.
 std::optional<FillTokens> fill_tokens(const Tokenizer& tokenizer);
 
 struct FillRequest {
@@ -29,7 +29,7 @@ struct FillRequest {
     std::string name, text;
   };
   std::string prefix, suffix;
-  std::vector<File> files;  // what else the model should know
+  std::vector<File> files;  // the model should know these, too
 };
 
 // Returns the prompt. If it would have more than `most` tokens, files are left out, the first ones

@@ -44,7 +44,7 @@ class Values : CallText {
     if (next_is("{")) return object();
     if (next_is("[")) return list();
     if (next_is(kQuote)) return quoted();
-    // This is a number, true, false or null, or a text without quotes, which models write now and
+    // This is a number, true, false, null, or a text without quotes, which models write now and
     // then.
     const std::string word = bare(",}]");
     try {
@@ -76,7 +76,7 @@ class Values : CallText {
     return result;
   }
 
-  // Reads up to one of these bytes, which stays.
+  // Reads up to one of the bytes in `ends`, which stays.
   std::string bare(const char* ends) {
     const size_t end = text_.find_first_of(ends);
     if (end == text_.npos) throw NoValue();

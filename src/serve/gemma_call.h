@@ -1,4 +1,4 @@
-// Reads calls as Gemma 4 writes them: call:NAME{key:value,...}, where texts stand between <|"|>.
+// Reads calls as Gemma 4 writes them, which is call:NAME{key:value,...} with texts between <|"|>.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@ struct GemmaCall {
   OrderedJson arguments;
 };
 
-// Returns the name of a call that is perhaps not complete; empty if it is not known yet.
+// Returns the name of a call that is perhaps not complete, or an empty one if it is not known yet.
 std::string gemma_call_name(std::string_view text);
-// Returns nothing if the text is no such call.
+// Returns the call, or nothing if the text is no such call.
 std::optional<GemmaCall> parse_gemma_call(std::string_view text);
 
 }  // namespace walsh

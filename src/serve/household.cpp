@@ -111,7 +111,8 @@ void Household::drain() {
   pool_.drain();
 }
 
-// Ollama's clients may add the tag that it gives to models without one.
+// Returns the model of a name. Ollama's clients may add the tag that it gives to models without
+// one.
 size_t Household::model_of(const std::string& name) const {
   constexpr std::string_view kLatest = ":latest";
   std::optional<size_t> model = pool_.find(name);
@@ -181,13 +182,13 @@ void Household::load(const HttpRequest& request, const Reply& reply) {
   reply->on_gone([this, waiter] { pool_.forget(waiter); });
 }
 
-// The model goes when its requests have ended; the answer does not wait for that.
+// Unloads a model. It goes when its requests have ended; the answer does not wait for that.
 void Household::unload(const HttpRequest& request, const Reply& reply) {
   pool_.unload(chosen(choice_of(request)));
   reply->send(json_response({{"success", true}}));
 }
 
-// Names of models are for those who may use them.
+// Answers whether the server is well. Names of models are only for those who may use them.
 void Household::health(const HttpRequest& request, const Reply& reply) {
   door_->refuse_if_draining();
   Json body = {{"status", "ok"}};
@@ -302,7 +303,8 @@ void Household::version(const HttpRequest&, const Reply& reply) {
   reply->send(json_response({{"version", kVersion}}));
 }
 
-// The vocabularies differ, so token ids have no other limit than that of their type.
+// Answers with the description of the interface. The vocabularies differ, so token ids have no
+// other limit than that of their type.
 void Household::openapi(const HttpRequest&, const Reply& reply) {
   HttpResponse response;
   response.body = openapi_text(std::numeric_limits<int32_t>::max());

@@ -1,4 +1,4 @@
-// Answers requests for several models behind one port: the field "model" of a request chooses, and
+// Answers requests for several models behind one port. The field "model" of a request chooses, and
 // models are loaded and unloaded as they are used (model_pool.h).
 #pragma once
 
@@ -23,7 +23,7 @@ class Household {
   // Loads a model with a service of this door, which counts in these metrics.
   using Load = std::function<std::unique_ptr<ServedModel>(
       const ModelPlace& place, std::shared_ptr<Door> door, std::shared_ptr<Metrics> metrics)>;
-  // options.load is not used. Throws what ModelPool throws.
+  // Serves these models; options.load is not used. Throws what ModelPool throws.
   Household(std::vector<ModelPlace> models, PoolOptions options, Load load, DoorOptions door);
 
   // These are callbacks for HttpServer, and thread-safe.
@@ -66,15 +66,15 @@ class Household {
   void ollama_running(const HttpRequest& request, const Reply& reply);
   void ollama_version(const HttpRequest& request, const Reply& reply);
 
-  // Holds what is known of a model since it was loaded for the first time.
+  // Holds the facts of a model that are known since it was loaded for the first time.
   struct Facts {
     Json openai, ollama, in_full;
   };
 
   const std::shared_ptr<Door> door_;
   const int64_t started_;
-  std::vector<std::shared_ptr<Metrics>> metrics_;  // of the models
-  std::mutex mutex_;                               // guards what follows
+  std::vector<std::shared_ptr<Metrics>> metrics_;  // each model has some
+  std::mutex mutex_;                               // it guards what follows
   std::vector<Facts> facts_;
   // This is the last member, because its models use the others.
   ModelPool pool_;

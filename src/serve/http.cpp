@@ -27,7 +27,7 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// The server waits so long after the system refused a connection, for example for want of
+// The server waits this long after the system refused a connection, for example for want of
 // descriptors.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
@@ -90,7 +90,8 @@ std::unique_ptr<net::thread_pool> start_threads(int count) try {
 
 struct HttpServer::Impl {
   using Clock = HttpConnection::Clock;
-  using Connections = std::map<uint64_t, std::shared_ptr<HttpConnection>>;  // oldest first
+  // The oldest one comes first.
+  using Connections = std::map<uint64_t, std::shared_ptr<HttpConnection>>;
 
   Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
        HttpTurnOf turn_of, HttpAdmit admit)
@@ -142,7 +143,7 @@ struct HttpServer::Impl {
 
 void HttpServer::Impl::start_accepting() {
   net::co_spawn(context.io, accept(), [this](std::exception_ptr failed) {
-    if (failed && !context.ending) start_accepting();  // out of memory for a connection
+    if (failed && !context.ending) start_accepting();  // there was no memory for a connection
   });
 }
 
@@ -162,8 +163,8 @@ net::awaitable<void> HttpServer::Impl::accept() {
   }
 }
 
-// A new connection always gets a chance: the oldest one that is not admitted yet is closed for it,
-// so that no number of such connections keeps others out.
+// Begins to serve a connection. A new one always gets a chance: the oldest one that is not admitted
+// yet is closed for it, so that no number of such connections keeps others out.
 void HttpServer::Impl::start(tcp::socket socket) {
   if (static_cast<int64_t>(strangers.size()) >= context.options.connections) drop_stranger();
   const uint64_t id = next_id++;
@@ -191,7 +192,7 @@ bool HttpServer::Impl::drop_stranger() {
   return true;
 }
 
-// Counts the connection as one of an admitted client; returns false if there are too many.
+// Counts the connection as one of an admitted client. Returns false if there are too many.
 bool HttpServer::Impl::acquaint(uint64_t connection) {
   if (static_cast<int64_t>(known.size()) >= context.options.connections) return false;
   const auto place = strangers.find(connection);
@@ -207,7 +208,7 @@ void HttpServer::Impl::ended(uint64_t connection) {
   end_if_idle();
 }
 
-// After the last answer nothing more is sent.
+// Ends the server if it is idle, because nothing more is sent after the last answer.
 void HttpServer::Impl::end_if_idle() {
   if (!context.draining || context.answering > 0) return;
   if (!context.ending) {

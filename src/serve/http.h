@@ -1,4 +1,4 @@
-// Serves HTTP/1.1 over TCP: connections, limits, deadlines, event streams. A handler interprets the
+// Serves HTTP/1.1 over TCP, with limits, deadlines and event streams. A handler interprets the
 // requests.
 #pragma once
 
@@ -16,10 +16,10 @@ struct RequestRecord;
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any free port
-  int threads = 2;       // run handlers
-  // So many connections of clients that may use the server (HttpAdmission) are allowed, and
-  // separately so many of clients that have not been admitted yet; of the latter the oldest gives
+  uint16_t port = 8080;  // 0 means any free port
+  int threads = 2;       // they run handlers
+  // This many connections of clients that may use the server (HttpAdmission) are allowed, and
+  // separately this many of clients that have not been admitted yet; of the latter the oldest gives
   // way to a new one.
   int64_t connections = 1024;
   // A request has these limits, beyond which the answer is 413, 431 or 414.
@@ -27,13 +27,13 @@ struct HttpOptions {
   uint32_t header_bytes = 16 << 10;
   int64_t header_fields = 100;
   size_t target_bytes = 4 << 10;
-  // So many bytes of request bodies may be read at a time or wait for a handler. Beyond that,
+  // This many bytes of request bodies may be read at a time or wait for a handler. Beyond that,
   // requests with more than a short body are answered 503.
   uint64_t held_bytes = uint64_t{128} << 20;
-  // So many bytes of answers may wait until their clients read them. Beyond that, an answer with
+  // This many bytes of answers may wait until their clients read them. Beyond that, an answer with
   // more than a short body becomes 503, and an event stream that is that far behind is cut off.
   uint64_t answer_bytes = uint64_t{1} << 30;
-  // So many bytes of an event stream may wait to be written; a client that falls behind is
+  // This many bytes of an event stream may wait to be written; a client that falls behind is
   // disconnected.
   size_t queue_bytes = 16 << 20;
   // These deadlines, in seconds, are for the header and the body of a request, for a write without
@@ -43,14 +43,15 @@ struct HttpOptions {
 };
 
 struct HttpRequest {
-  std::string method, path, query;  // as sent: %XX is not decoded
+  std::string method, path, query;  // they are as sent: %XX is not decoded
   // Names are in lower case; the last of equal names counts.
   std::map<std::string, std::string> headers;
   std::string body;
-  std::string peer;                       // address of the client
-  std::shared_ptr<RequestRecord> record;  // written by a handler, for its log
+  std::string peer;                       // it is the address of the client
+  std::shared_ptr<RequestRecord> record;  // a handler writes it for its log
 
-  std::string_view header(const std::string& name) const {  // `name` in lower case; empty if absent
+  // `name` is in lower case; an absent header is empty.
+  std::string_view header(const std::string& name) const {
     const auto it = headers.find(name);
     return it == headers.end() ? std::string_view() : it->second;
   }
@@ -60,7 +61,7 @@ struct HttpResponse {
   int status = 200;
   std::string type = "application/json";
   std::string body;
-  std::map<std::string, std::string> headers;  // additional ones
+  std::map<std::string, std::string> headers;  // they are sent in addition
 };
 
 // Event streams have this type. They get comments that keep the connection alive.
@@ -74,15 +75,15 @@ class HttpReply {
   virtual ~HttpReply() = default;
   // Sends a whole answer.
   virtual void send(HttpResponse response) = 0;
-  // Or sends a stream of `response.type`, such as kEventStream: the header first (without a body),
-  // then pieces, then the end.
+  // Sends a stream of `response.type` instead, such as kEventStream. The header, without a body,
+  // comes first, then pieces, then the end.
   virtual void start_events(HttpResponse response) = 0;
   virtual void event(std::string text) = 0;
   virtual void end_events() = 0;
   // Calls `gone` once if the client disconnects before the end of the answer (at once if it already
-  // has), on the thread that serves all connections: it must not block. A client that shuts down
-  // its sending side cannot be told from one that disconnected, and counts as gone; a whole answer
-  // is still sent to it, an event stream ends.
+  // has), on the thread that serves all connections, so that it must not block. A client that shuts
+  // down its sending side cannot be told from one that disconnected, and counts as gone; a whole
+  // answer is still sent to it, but an event stream ends.
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
@@ -97,26 +98,26 @@ using HttpErrorBody =
 
 // Decides about a request after its header was read.
 struct HttpAdmission {
-  std::optional<HttpResponse> refusal;  // the answer if the request is not allowed
+  std::optional<HttpResponse> refusal;  // it is the answer if the request is not allowed
   // Says whether the client may use the server. Connections of other clients give way to new ones.
   bool known = true;
 };
 // This is called with a request's header before any of the body is read or asked for, on the thread
-// that serves all connections: it must not block. It may modify the request.
+// that serves all connections, so that it must not block. It may modify the request.
 using HttpAdmit = std::function<HttpAdmission(HttpRequest& request)>;
 
-// Says which thread calls the handler. handlers: one of the pool. at_once: the thread that serves
-// all connections, for requests that never wait, however busy the pool is. one_by_one and
-// long_bodies: one of two threads of lower priority that take one request after the other, for
-// texts without an answer of the model and for long bodies. These may take seconds, and so delay
-// only each other and need the memory of one.
+// Says which thread calls the handler. `handlers` means one of the pool. `at_once` means the thread
+// that serves all connections, for requests that never wait, however busy the pool is. `one_by_one`
+// and `long_bodies` mean one of two threads of lower priority that take one request after the
+// other, for texts without an answer of the model and for long bodies. These may take seconds, and
+// so delay only each other and need the memory of one.
 enum class HttpTurn : uint8_t { handlers, at_once, one_by_one, long_bodies };
 using HttpTurnOf = std::function<HttpTurn(const HttpRequest& request)>;
 
 class HttpServer {
  public:
-  // Listens; throws usage for impossible options, io naming an address that is not available, limit
-  // if threads cannot be started.
+  // Listens. Throws usage for impossible options, io naming an address that is not available, and
+  // limit if threads cannot be started.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
              HttpTurnOf turn_of = nullptr, HttpAdmit admit = nullptr);
   // Closes all connections and waits for run() and for running handlers to return.

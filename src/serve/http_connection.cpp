@@ -17,7 +17,8 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// A refused client may keep sending so long. Closing the connection at once would lose the answer.
+// A refused client may keep sending this long. Closing the connection at once would lose the
+// answer.
 constexpr auto linger_time = std::chrono::seconds(1);
 // Such an interval lies between two checks for a disconnected client that has pipelined further
 // requests.
@@ -122,7 +123,7 @@ void HttpConnection::admit(HttpParser& parser) {
   if (!known_) parser.refuse(503, "too many connections");
 }
 
-// Reads until the request is complete or refused; otherwise the connection is to be closed.
+// Reads until the request is complete or refused. If it is neither, the connection is to be closed.
 HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBytes& held) {
   const HttpOptions& options = context_.options;
   bool begun = false, in_body = false, admitted = false;
@@ -187,7 +188,7 @@ HttpConnection::Awaitable<bool> HttpConnection::write(std::string text) {
   co_return true;
 }
 
-// Returns whether the connection can be used for another request.
+// Sends a refusal and returns whether the connection can be used for another request.
 HttpConnection::Awaitable<bool> HttpConnection::refuse(const HttpResponse& response, bool head,
                                                        bool keep_alive) {
   std::string text = response_head(response, {HttpFraming::Body::length, keep_alive});
@@ -254,7 +255,7 @@ HttpConnection::Awaitable<> HttpConnection::wait_for_change(Clock::time_point un
   co_await change_.async_wait(redirect_error(use_awaitable, ignored));
 }
 
-// Returns whether the connection can be used for another request.
+// Answers the request and returns whether the connection can be used for another one.
 HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, bool keep_alive) {
   watch();
   while (answerable() && !exchange_->response) {
@@ -378,7 +379,7 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
       const HttpResponse response =
           context_.error(parser.refused(), parser.reason(), parser.request());
       keep_alive = co_await refuse(response, head, false);
-    } else if (refusal_) {  // its body, if any, was not read
+    } else if (refusal_) {  // the refused request's body, if any, was not read
       keep_alive = co_await refuse(*refusal_, head, parser.done() && parser.keep_alive());
     } else if (!parser.done()) {
       // The connection is idle or the client gone, so nothing can be lost.
@@ -398,7 +399,7 @@ void HttpConnection::drain() {
   socket_.cancel(ignored);
 }
 
-// Closes the connection without delivering what is in the kernel's buffer.
+// Closes the connection without delivering the bytes in the kernel's buffer.
 void HttpConnection::reset() {
   Error ignored;
   if (!closed_) socket_.set_option(net::socket_base::linger(true, 0), ignored);

@@ -1,5 +1,5 @@
-// Serves one connection: reads requests, passes them to handlers one after another, writes the
-// answers.
+// Serves one connection. It reads requests, passes them to handlers one after another and writes
+// the answers.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class HeldBytes {
   HeldBytes(const HeldBytes&) = delete;
   HeldBytes& operator=(const HeldBytes&) = delete;
 
-  // Returns false, and stops counting, if there is no room for so many bytes.
+  // Returns false, and stops counting, if there is no room for this many bytes.
   bool has_room(uint64_t bytes) {
     all_ += bytes - bytes_;
     bytes_ = bytes;
@@ -47,8 +47,8 @@ class HeldBytes {
   uint64_t bytes_ = 0;
 };
 
-// Holds what the connections of a server share. Everything except the handlers runs on the thread
-// that runs `io`, so no locks are needed.
+// Holds the state that the connections of a server share. Everything except the handlers runs on
+// the thread that runs `io`, so no locks are needed.
 struct HttpContext {
   HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
               HttpTurnOf turn_of_, HttpAdmit admit_)
@@ -74,11 +74,11 @@ struct HttpContext {
   // use it, unless there are too many; `answered` is called when an answer has ended.
   std::function<bool(uint64_t connection)> acquaint;
   std::function<void()> answered;
-  int64_t answering = 0;  // requests that are with handlers
+  int64_t answering = 0;  // this many requests are with handlers
   bool draining = false;  // new requests are answered 503
   bool ending = false;    // nothing more is sent
   std::atomic<uint64_t> held_bytes{0}, answer_bytes{0};
-  std::array<char, 64 << 10> scratch;  // buffer for one read
+  std::array<char, 64 << 10> scratch;  // one read uses this buffer
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -124,19 +124,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpContext& context_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer deadline_, change_, watch_pause_;
-  std::string received_;  // received but not parsed yet
+  std::string received_;  // it was received but not parsed yet
   std::shared_ptr<Exchange> exchange_;
-  std::optional<HttpResponse> refusal_;  // for the request that is being read
+  std::optional<HttpResponse> refusal_;  // it is for the request that is being read
   std::string peer_;
-  HttpRequest about_;  // method and path of the request that is being answered
+  HttpRequest about_;  // it has method and path of the request that is being answered
   const uint64_t id_;
   bool known_ = false;  // the client may use the server
-  uint64_t turn_ = 0;   // number of the current deadline, so that a late timer is ignored
+  uint64_t turn_ = 0;   // it numbers the deadlines, so that a late timer is ignored
   bool timed_out_ = false;
-  bool reading_ = false;   // waiting for more of a request
+  bool reading_ = false;   // the connection waits for more of a request
   bool woken_ = false;     // drain() has ended that wait
   bool fresh_ = true;      // no request has come yet
-  bool watching_ = false;  // waiting for the client to disconnect
+  bool watching_ = false;  // the connection waits for the client to disconnect
   bool left_ = false;      // the client has disconnected
   bool broken_ = false;    // writing has failed
   bool closed_ = false;

@@ -82,7 +82,7 @@ bool Reply::post(Change change) {
   return mailbox_->post([exchange = exchange_, change = std::move(change)]() mutable {
     try {
       change(*exchange);
-    } catch (...) {  // out of memory
+    } catch (...) {  // memory ran out
       exchange->cut = true;
       exchange->leave();
       if (exchange->changed) exchange->changed();
@@ -125,7 +125,7 @@ void Reply::fail(const std::string& message) noexcept {
   started_ = true;
   try {
     post([error = error_, message](Exchange& exchange) { exchange.fail(error(message)); });
-  } catch (...) {  // out of memory: the connection stays open until its server ends
+  } catch (...) {  // memory ran out: the connection stays open until its server ends
   }
 }
 

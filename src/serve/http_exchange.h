@@ -44,15 +44,15 @@ class Mailbox {
 // Holds the state of an answer. It is used only on the io thread, and by the last owner after that
 // thread has ended, so it needs no lock. Its members must not depend on the io_context.
 struct Exchange {
-  std::function<void()> changed;  // set while a connection waits for a change
-  size_t queue_bytes = 0;         // limit of the queue
+  std::function<void()> changed;  // it is set while a connection waits for a change
+  size_t queue_bytes = 0;         // the queue has this limit
   std::optional<HttpResponse> response;
   bool streaming = false;  // `response` is the header of a stream
   bool begun = false;      // there is something to write
   bool ended = false;      // the handler has ended the answer
-  bool cut = false;        // the answer cannot be completed: close the connection
-  bool overflown = false;  // cut because the queue exceeded its limit
-  std::string queue;       // text of the stream that is not written yet
+  bool cut = false;        // the answer cannot be completed, so the connection is to be closed
+  bool overflown = false;  // it was cut because the queue exceeded its limit
+  std::string queue;       // this text of the stream is not written yet
   bool gone = false;       // the client has disconnected
   bool closed = false;     // the connection does not need it any more
   std::vector<std::function<void()>> when_gone;
@@ -61,7 +61,8 @@ struct Exchange {
   void start_events(HttpResponse head);
   void event(const std::string& text);
   void end();
-  // The handler failed: sends 500 if nothing was sent yet, otherwise cuts the stream off.
+  // Ends the answer of a handler that failed. Sends 500 if nothing was sent yet, and otherwise cuts
+  // the stream off.
   void fail(HttpResponse error);
   void on_gone(std::function<void()> call);
   // Notes that the client disconnected.
@@ -75,7 +76,7 @@ struct Exchange {
   }
 };
 
-// Handlers receive this HttpReply.
+// This is the HttpReply that handlers receive.
 class Reply final : public HttpReply {
  public:
   // Makes the answer for a reply that was dropped or a handler that failed.

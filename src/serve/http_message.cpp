@@ -28,8 +28,8 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Beast checks the syntax; this refuses what a server must refuse besides, and fills an
-// HttpRequest.
+// Beast checks the syntax. This class refuses the other things that a server must refuse, and fills
+// an HttpRequest.
 class Parser final : public http::basic_parser<true> {
  public:
   explicit Parser(const HttpOptions& limits) : limits_(limits) {
@@ -97,7 +97,7 @@ class Parser final : public http::basic_parser<true> {
     if (++fields_ > limits_.header_fields) {
       return refuse(ec, 431, fmt::format("more than {} header fields", limits_.header_fields));
     }
-    // Trailer fields after a chunked body must not change what the header decided.
+    // Trailer fields after a chunked body must not change the decisions of the header.
     if (header_seen_) return;
     switch (field) {
       case http::field::host:
@@ -168,7 +168,7 @@ class Parser final : public http::basic_parser<true> {
   int64_t fields_ = 0;
   int hosts_ = 0, lengths_ = 0, keys_ = 0;
   std::string encodings_;
-  std::string authority_;  // HOST[:PORT] of an absolute target
+  std::string authority_;  // an absolute target has this HOST[:PORT]
   bool header_seen_ = false;
 };
 
@@ -180,17 +180,17 @@ struct HttpParser::Impl {
   size_t put_header(std::string_view bytes);
   size_t put_body(std::string_view bytes);
   size_t find_header_end(std::string_view text);
-  // Passes bytes to the parser; returns true if it needs more.
+  // Passes bytes to the parser. Returns true if it needs more.
   bool feed(std::string_view bytes, size_t& used);
 
   const HttpOptions& limits;
   Parser parser;
-  size_t skipped = 0;  // empty lines before the header
-  size_t scanned = 0;  // bytes of the header examined
+  size_t skipped = 0;  // this many empty lines stood before the header
+  size_t scanned = 0;  // this many bytes of the header were examined
 };
 
-// Returns the position after the header's empty line, 0 if it has not arrived. Refuses what cannot
-// be part of a header.
+// Returns the position after the header's empty line, or 0 if it has not arrived. Refuses bytes
+// that cannot be part of a header.
 size_t HttpParser::Impl::find_header_end(std::string_view text) {
   for (; scanned < text.size(); ++scanned) {
     const auto c = static_cast<unsigned char>(text[scanned]);
@@ -223,7 +223,7 @@ bool HttpParser::Impl::feed(std::string_view bytes, size_t& used) {
   return false;
 }
 
-// Beast gets the header as a whole: with pieces it would find some errors only at the end, and
+// Passes the header to Beast as a whole. With pieces it would find some errors only at the end, and
 // would apply its limit to the unparsed part only.
 size_t HttpParser::Impl::put_header(std::string_view bytes) {
   size_t used = 0;

@@ -22,7 +22,8 @@ class HttpParser {
   bool begun() const;
   bool header_done() const;
   bool done() const;
-  // Returns the status of the answer to a request that is refused, and the reason; 0 if it is not.
+  // The first returns the status of the answer to a request that is refused, or 0 if it is not
+  // refused; the second returns the reason.
   int refused() const;
   const std::string& reason() const;
   // Refuses the request for an external reason, unless it was refused already.
@@ -32,7 +33,7 @@ class HttpParser {
   bool keep_alive() const;
   bool http10() const;
   bool expects_continue() const;
-  // Returns, for a refused request, what was read of it.
+  // Returns the request. If it was refused, only the part that was read so far is set.
   HttpRequest& request();
 
  private:

@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Counts brackets outside strings; does not check that the value is valid JSON.
+// Counts brackets outside strings, and does not check that the value is valid JSON.
 class JsonScanner {
  public:
   // Returns how many bytes of `text` belong to the value, which begins with the first byte that is

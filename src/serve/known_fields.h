@@ -1,4 +1,4 @@
-// Tells which request fields have an effect: those that the document at /openapi.json describes.
+// Tells which request fields have an effect, because the document at /openapi.json describes them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace walsh {
 // fields.
 bool is_known_field(const std::string& path, std::string_view name);
 
-// Counts the fields of a body that the endpoint ignores; 0 if `body` is no object.
+// Counts the fields of a body that the endpoint ignores. Returns 0 if `body` is no object.
 template <class Object>
 uint64_t ignored_fields(const std::string& path, const Object& body) {
   uint64_t count = 0;

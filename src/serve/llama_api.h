@@ -10,19 +10,20 @@
 
 namespace walsh {
 
-// Translates the request. Throws ApiError 400 for what would change the answer and is not
+// Translates the request. Throws ApiError 400 for fields that would change the answer and are not
 // supported.
 OrderedJson completion_of_llama(const OrderedJson& request);
 
-// Translates a request to /infill: the prefix and the prompt are continued before the suffix.
+// Translates a request to /infill, in which the prefix and the prompt are continued before the
+// suffix.
 OrderedJson infill_of_llama(const OrderedJson& request);
-// What the fields of the completion are called there.
+// Maps names of the completion's fields to those in a request to /infill.
 const FieldNames& infill_names();
 
 // An answer repeats this of its request.
 struct LlamaRequest {
-  Json settings;                     // how tokens were chosen
-  std::vector<std::string> prompts;  // as texts
+  Json settings;                     // they say how tokens were chosen
+  std::vector<std::string> prompts;  // they are texts
 };
 
 // Translates the answer to the completion back. `request` is the client's.

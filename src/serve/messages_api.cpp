@@ -20,7 +20,7 @@ Json usage_of(const Json& usage) {
           {"output_tokens", count_at(usage, "completion_tokens")}};
 }
 
-// Returns the stop_reason of a choice, and its stop_sequence if there was one.
+// Returns the stop_reason of a choice together with its stop_sequence, if there was one.
 Json end_of(const Json& choice) {
   const std::string reason = choice.value("finish_reason", "stop");
   const Json stop = choice.value("stop_reason", Json());
@@ -130,7 +130,7 @@ class MessagesReply : public TranslatedReply {
 
   const std::string id_ = new_name("msg_");
   bool begun_ = false;
-  std::string kind_;  // kind of the open block; empty: none
+  std::string kind_;  // it is that of the open block; empty means none
   int64_t index_ = 0;
   Json usage_, end_ = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
 };

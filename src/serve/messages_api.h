@@ -1,4 +1,4 @@
-// Translates Anthropic's /v1/messages to OpenAI's chats: texts and tools, no images.
+// Translates Anthropic's /v1/messages to OpenAI's chats.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace walsh {
 
-// Translates the request. Throws ApiError 400 for what chats do not support. With `only_count`,
-// looks only at messages, system prompt and tools.
+// Translates the request. Throws ApiError 400 for anything that chats do not support. With
+// `only_count`, only messages, system prompt and tools are looked at.
 OrderedJson chat_of_messages(const OrderedJson& request, bool only_count = false);
 
 // Maps names of the chat's fields to those in the original request.

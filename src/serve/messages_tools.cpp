@@ -10,7 +10,8 @@
 namespace walsh {
 namespace {
 
-// Clients name such a tool by type, without a schema. Each type ends with the date of its version.
+// Describes a tool that clients name by type, without a schema. Each type ends with the date of its
+// version.
 struct KnownTool {
   const char *type, *description, *schema;
 };

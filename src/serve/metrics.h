@@ -1,4 +1,5 @@
-// Counts what happens, and writes the counters and histograms in Prometheus's text format.
+// Counts the events of a server, and writes the counters and histograms in Prometheus's text
+// format.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +22,26 @@ class Histogram {
   void write(const std::string& name, const std::string& label, std::string& out) const;
 
  private:
-  std::vector<double> bounds_;    // upper bounds, without infinity
-  std::vector<uint64_t> counts_;  // per bucket; the last is beyond all bounds
+  std::vector<double> bounds_;    // they are upper bounds, without infinity
+  std::vector<uint64_t> counts_;  // each bucket has one; the last is beyond all bounds
   double sum_ = 0;
   uint64_t count_ = 0;
 };
 
-// Collects what is counted for a model. It is thread-safe.
+// Collects the counts of a model. It is thread-safe.
 class Metrics {
  public:
   Metrics();
-  // Records a token: seconds since the token before it, or (first) since the request.
+  // Records a token, which came `seconds` after the token before it or, if it is the first, after
+  // the request.
   void token(double seconds, bool first);
   void ended(const RequestEnd& end);
   // Counts request fields that have no effect.
   void ignored(uint64_t fields);
 
-  // Keeps what the scheduler of a model that is unloaded has counted.
+  // Keeps the counts of a scheduler whose model is unloaded.
   void keep(const SchedulerCounts& counts);
-  // Returns `counts` with those that were kept.
+  // Returns `counts` together with those that were kept.
   SchedulerCounts with_kept(SchedulerCounts counts) const;
 
   struct Times {
@@ -55,14 +57,14 @@ class Metrics {
   SchedulerCounts kept_;
 };
 
-// Has what is told of a model; without a name its samples have no label.
+// Has all that the metrics tell of a model. Without a name its samples have no label.
 struct ModelMetrics {
   std::string model;
   const Metrics* metrics;
   SchedulerCounts counts;
 };
 
-// Returns the text of all models. `responses`: numbers of answers by their status.
+// Returns the text of all models. `responses` has the numbers of answers by their status.
 std::string metrics_text(std::span<const ModelMetrics> models,
                          const std::map<int, uint64_t>& responses);
 

@@ -46,7 +46,8 @@ class ChoiceReader : public nlohmann::json_sax<Json> {
   bool broken = false;
 
  private:
-  // What is no plain value is none that a field can have.
+  // Enters an object or a list, which no field can be: a field that has one gets an object, which
+  // is refused later.
   bool open() {
     if (depth_ == 1 && field_ != nullptr) *std::exchange(field_, nullptr) = Json::object();
     ++depth_;
@@ -64,7 +65,7 @@ class ChoiceReader : public nlohmann::json_sax<Json> {
   }
 
   const bool ollama_;
-  Json* field_ = nullptr;  // that the next value belongs to
+  Json* field_ = nullptr;  // the next value belongs to it
   int depth_ = 0;
 };
 
@@ -97,7 +98,7 @@ ModelChoice choice_of(const HttpRequest& request) {
   if (request.method == "POST") {
     ChoiceReader reader(request.path.starts_with("/api/"));
     Json::sax_parse(request.body, &reader);
-    if (reader.broken) parse_ordered_body(request.body);  // throws what is wrong with it
+    if (reader.broken) parse_ordered_body(request.body);  // it throws what is wrong with the body
     choice.name = text_of(reader.model, "model");
     if (choice.name.empty()) choice.name = text_of(reader.name, "name");
     choice.keep_seconds = keep_of(reader.keep_alive);

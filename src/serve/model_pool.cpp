@@ -83,7 +83,7 @@ bool ModelPool::has_waiting(size_t model) const {
                      [&](const Waiting& one) { return one.model == model; });
 }
 
-// The caller holds the mutex.
+// Returns a lease. The caller holds the mutex.
 ModelLease ModelPool::lease(size_t model, bool counts) {
   Entry& entry = entries_[model];
   ++(counts ? entry.requests : entry.looks);
@@ -127,7 +127,7 @@ uint64_t ModelPool::wait_for(size_t model, Waiter waiter) {
   return waiting_.back().id;
 }
 
-// The client of the request may still wait for an answer (HttpReply::on_gone).
+// Forgets a waiting request. Its client may still wait for an answer (HttpReply::on_gone).
 void ModelPool::forget(uint64_t waiter) {
   Waiter left;
   {
@@ -243,8 +243,8 @@ uint64_t ModelPool::loaded_bytes() const {
   return bytes;
 }
 
-// Returns the model that was not used for the longest time: an idle one, or one with requests that
-// does not give way yet.
+// Returns the model that was not used for the longest time. It is an idle one, or one with requests
+// that does not give way yet.
 ModelPool::Entry* ModelPool::least_recently_used(bool idle) {
   Entry* least = nullptr;
   for (Entry& entry : entries_) {
@@ -254,7 +254,7 @@ ModelPool::Entry* ModelPool::least_recently_used(bool idle) {
   return least;
 }
 
-// Loads a model, or does a step towards that; returns false if it has to wait for other requests.
+// Loads a model, or does a step towards that. Returns false if it has to wait for other requests.
 bool ModelPool::make_ready(Lock& lock, size_t wanted) {
   Entry& entry = entries_[wanted];
   try {
@@ -282,8 +282,8 @@ bool ModelPool::make_ready(Lock& lock, size_t wanted) {
   return true;
 }
 
-// Unloads idle models until there is room. Returns false if requests on others have to end first:
-// these models give way.
+// Unloads idle models until there is room. Returns false if requests on others have to end first,
+// whose models then give way.
 bool ModelPool::make_room(Lock& lock, size_t wanted) {
   Entry& entry = entries_[wanted];
   const uint64_t bytes = *entry.planned, most = options_.most_bytes;
@@ -315,8 +315,8 @@ bool ModelPool::make_room(Lock& lock, size_t wanted) {
   return true;
 }
 
-// Where the device refuses a model that was planned to fit, idle ones make room for it, one after
-// the other.
+// Loads a model. Where the device refuses a model that was planned to fit, idle ones make room for
+// it, one after the other.
 void ModelPool::load_now(Lock& lock, size_t wanted) {
   Entry& entry = entries_[wanted];
   tell(lock, fmt::format("loading {} ({})", entry.place.name, size_text(*entry.planned)));
@@ -353,7 +353,8 @@ void ModelPool::load_now(Lock& lock, size_t wanted) {
   tell(lock, fmt::format("loaded {} in {:.1f} s", entry.place.name, now() - start));
 }
 
-// A model for which there is no room has not failed.
+// Tells all that wait for a model that it failed. A model for which there is no room has not failed
+// itself.
 void ModelPool::fail(Lock& lock, size_t model, const ApiError& error) {
   Entry& entry = entries_[model];
   for (Entry& other : entries_)

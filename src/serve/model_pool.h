@@ -1,5 +1,5 @@
-// Keeps the models of a server: one is loaded when a request asks for it, and unloaded when it was
-// not used for a while or when another one needs its memory, never while requests run on it.
+// Keeps the models of a server. One is loaded when a request asks for it, and unloaded when it was
+// not used for a while or when another one needs its memory, but never while requests run on it.
 //
 // Requests for a model that is not loaded wait, and get it together. Models are loaded one after
 // the other, in the order in which they were asked for. Where memory is missing, the least recently
@@ -7,7 +7,7 @@
 // takes no more of them: they wait until the model that needs the room has been served, so that
 // nobody is kept out for good.
 //
-// Sources: what Ollama's scheduler, llama-swap and the router of llama.cpp's server do.
+// The ideas are those of Ollama's scheduler, llama-swap and the router of llama.cpp's server.
 #pragma once
 
 #include <atomic>
@@ -26,29 +26,32 @@
 
 namespace walsh {
 
-// This is what the pool keeps of a loaded model.
+// The pool keeps a loaded model as this.
 class PooledModel {
  public:
   virtual ~PooledModel() = default;
 };
 
-// The model stays loaded as long as somebody has a lease of it. The pool must outlive leases.
+// A lease keeps the model loaded as long as somebody has it. The pool must outlive leases.
 using ModelLease = std::shared_ptr<PooledModel>;
 
 enum class ModelState : uint8_t { unloaded, loading, loaded, failed };
 const char* name_of(ModelState state);
 
 struct PoolOptions {
-  // Returns the memory that a model will need; throws as `load`.
+  // Returns the memory that a model will need. Throws as `load`.
   std::function<uint64_t(const ModelPlace&)> plan;
   std::function<std::unique_ptr<PooledModel>(const ModelPlace&)> load;
-  std::function<double()> clock;                      // in seconds; empty: the machine's
-  std::function<void(const std::string& what)> tell;  // for a log; may be empty
-  uint64_t most_bytes = UINT64_MAX;                   // of all loaded models together
-  double keep_seconds = 300;     // an unused model is unloaded after this time; below 0: never
-  double patience_seconds = 60;  // a model waits so long for requests on others to end
-  size_t waiting = 256;          // requests that may wait for models, at most
-  uint64_t waiting_bytes = uint64_t{128} << 20;  // of all of them together
+  // The clock gives seconds; if it is empty, the machine's is used.
+  std::function<double()> clock;
+  // This receives lines for a log; it may be empty.
+  std::function<void(const std::string& what)> tell;
+  uint64_t most_bytes = UINT64_MAX;  // all loaded models together may take this much
+  // An unused model is unloaded after this time; a number below 0 means never.
+  double keep_seconds = 300;
+  double patience_seconds = 60;  // a model waits this long for requests on others to end
+  size_t waiting = 256;          // at most this many requests may wait for models
+  uint64_t waiting_bytes = uint64_t{128} << 20;  // all of them together may hold this many bytes
 };
 
 class ModelPool {
@@ -60,12 +63,12 @@ class ModelPool {
   ModelPool(const ModelPool&) = delete;
   ModelPool& operator=(const ModelPool&) = delete;
 
-  // A request that waits for a model. One of the two is called, once: on the thread that loads, or
-  // on that of forget() or drain().
+  // Describes a request that waits for a model. One of the two functions is called once, on the
+  // thread that loads or on that of forget() or drain().
   struct Waiter {
     std::function<void(ModelLease lease)> ready;
     std::function<void(const ApiError& error)> failed;
-    uint64_t bytes = 0;  // that it holds
+    uint64_t bytes = 0;  // the request holds this many bytes
     // The model stays loaded for this time after the request instead of the pool's.
     std::optional<double> keep_seconds = {};
   };
@@ -73,11 +76,11 @@ class ModelPool {
   // All functions up to drain() are thread-safe and do not block.
   size_t size() const { return entries_.size(); }
   const ModelPlace& place(size_t model) const { return entries_[model].place; }
-  // Returns the number of a model; nothing if there is none of this name.
+  // Returns the number of a model, or nothing if there is none of this name.
   std::optional<size_t> find(const std::string& name) const;
-  // Returns a lease if the model is loaded and takes requests; null otherwise.
+  // Returns a lease if the model is loaded and takes requests, and null otherwise.
   ModelLease take(size_t model, std::optional<double> keep_seconds = {});
-  // Returns a lease of a loaded model that does not count as use; null if it is not loaded.
+  // Returns a lease of a loaded model that does not count as use, or null if it is not loaded.
   ModelLease look_at(size_t model);
   // Lets a request wait for the model. Returns a number for forget(). Throws ApiError 429 or 503 if
   // too many wait or the pool is draining; then neither function of the waiter is called.
@@ -88,20 +91,20 @@ class ModelPool {
 
   struct Status {
     ModelState state = ModelState::unloaded;
-    std::string error;         // why it could not be loaded
-    uint64_t bytes = 0;        // that it needs, if it is loaded
-    int64_t requests = 0;      // that run on it
-    double keeps_seconds = 0;  // until it is unloaded; below 0: it stays
+    std::string error;         // it says why the model could not be loaded
+    uint64_t bytes = 0;        // a loaded model needs this many bytes
+    int64_t requests = 0;      // this many requests run on it
+    double keeps_seconds = 0;  // it is unloaded after this time; below 0 it stays
     uint64_t loads = 0, failures = 0;
   };
   Status status(size_t model) const;
 
-  // Does one thing that is due: unloads a model or makes one ready. Returns false if there is
-  // nothing to do for now. Not thread-safe.
+  // Does one thing that is due, which is to unload a model or to make one ready. Returns false if
+  // there is nothing to do for now. Only one thread may call this.
   bool step();
   // Calls step() until drain().
   void run();
-  // Answers all that wait with an error, stops a load, loads no more; loaded models stay.
+  // Answers all that wait with an error, stops a load and loads no more. Loaded models stay.
   void drain();
 
  private:
@@ -109,11 +112,12 @@ class ModelPool {
     ModelPlace place;
     ModelState state = ModelState::unloaded;
     std::unique_ptr<PooledModel> model;
-    int64_t requests = 0, looks = 0;  // leases
-    double used = 0, keep = 0;        // when a request ended last, and how long it stays then
-    uint64_t bytes = 0;               // of the loaded model
-    std::optional<uint64_t> planned;  // of one that is to be loaded
-    std::optional<double> blocked;    // since when it waits for others to go
+    int64_t requests = 0, looks = 0;  // both count leases
+    // A request ended last at `used`, and the model then stays for `keep`.
+    double used = 0, keep = 0;
+    uint64_t bytes = 0;               // the loaded model takes this many bytes
+    std::optional<uint64_t> planned;  // a model that is to be loaded will take this many bytes
+    std::optional<double> blocked;    // it waits since then for others to go
     bool gives_way = false;           // another one needs its room
     bool dismissed = false;           // it was asked to go
     std::string error;
@@ -146,12 +150,12 @@ class ModelPool {
   void tell(Lock& lock, const std::string& what) const;
 
   const PoolOptions options_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // it guards what follows
   std::condition_variable changed_;
   std::vector<Entry> entries_;  // their places are constant
   std::deque<Waiting> waiting_;
   uint64_t waiting_bytes_ = 0, next_id_ = 1, events_ = 0;
-  std::atomic<bool> draining_ = false;  // also stops a load
+  std::atomic<bool> draining_ = false;  // it also stops a load
 };
 
 }  // namespace walsh

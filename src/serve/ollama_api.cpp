@@ -23,7 +23,7 @@ int64_t nanoseconds(const Json& timings, const char* key) {
   return static_cast<int64_t>(milliseconds * 1e6);
 }
 
-// Returns the text of an answer, whole or a piece of it.
+// Returns the part of an answer that has its text, which is whole or a piece.
 Json text_of(const std::string& text, const std::string& thinking, const Json& calls,
              OllamaForm form) {
   if (form == OllamaForm::generate) {
@@ -134,7 +134,7 @@ class OllamaReply : public TranslatedReply {
 
   const OllamaForm form_;
   std::string model_;
-  std::vector<std::pair<std::string, std::string>> calls_;  // names and arguments
+  std::vector<std::pair<std::string, std::string>> calls_;  // they are names and arguments
   Json end_, usage_, timings_;
 };
 

@@ -11,13 +11,14 @@
 
 namespace walsh {
 
-// Says where an answer has its text: in a message, or in "response".
+// Says whether an answer has its text in a message or in "response".
 enum class OllamaForm : uint8_t { chat, generate };
 
-// Returns whether a request only asks for the model to be loaded: it has no messages or no prompt.
+// Returns whether a request only asks for the model to be loaded, because it has no messages or no
+// prompt.
 bool only_loads(const OrderedJson& request, OllamaForm form);
 
-// Translates the request to a chat. Throws ApiError 400 for what chats do not support.
+// Translates the request to a chat. Throws ApiError 400 for anything that chats do not support.
 OrderedJson chat_of_ollama(const OrderedJson& request, OllamaForm form);
 // Translates a request to generate to a completion, without a chat template.
 OrderedJson completion_of_ollama(const OrderedJson& request);
@@ -25,7 +26,7 @@ OrderedJson completion_of_ollama(const OrderedJson& request);
 // Maps names of the chat's fields to those in the original request.
 const FieldNames& ollama_names();
 
-// Translates the answer back: an object, or lines of objects.
+// Translates the answer back to an object, or to lines of objects.
 std::shared_ptr<HttpReply> ollama_reply(std::shared_ptr<HttpReply> reply, OllamaForm form);
 // Returns the answer to a request that only loads the model.
 Json ollama_loaded(const std::string& model, OllamaForm form);
@@ -33,12 +34,12 @@ Json ollama_loaded(const std::string& model, OllamaForm form);
 // Converts OpenAI's error object to {"error": message}.
 Json ollama_error(const Json& error);
 
-// Clients compare this version of Ollama, whose requests are understood.
+// Clients are told this version of Ollama, because they compare it; its requests are understood.
 inline constexpr const char* kOllamaVersion = "0.12.0";
 // A model that is never unloaded expires then.
 inline constexpr const char* kNeverUnloaded = "9999-12-31T23:59:59Z";
 
-// Returns a time in the form of RFC 3339, in UTC; `seconds` since 1970.
+// Returns a time in the form of RFC 3339, in UTC. `seconds` counts from 1970.
 std::string ollama_time(double seconds);
 
 }  // namespace walsh

@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Returns the text for a model whose largest token id is `last_token`.
+// Returns the document's text for a model whose largest token id is `last_token`.
 std::string openapi_text(int64_t last_token);
 
 }  // namespace walsh

@@ -1,4 +1,5 @@
-// Serves the chat page at /: one HTML text without external resources, built from src/serve/page/.
+// Serves the chat page at /. It is one HTML text without external resources, which is built from
+// src/serve/page/.
 #pragma once
 
 #include <string_view>
@@ -8,13 +9,14 @@
 namespace walsh {
 
 extern const std::string_view
-    kPageText;  // with @NONCE@ and '@SAMPLING@', which page_response() sets
-// Has @VERSION@ in place of walsh's version and "@LAST_TOKEN@" in place of the largest token id.
+    kPageText;  // it has @NONCE@ and '@SAMPLING@', which page_response() sets
+// This text has @VERSION@ in place of walsh's version and "@LAST_TOKEN@" in place of the largest
+// token id.
 extern const std::string_view kOpenApiText;
 
-// Returns the page with a content security policy: a browser runs only its own script and style,
-// accepts no markup from scripts (trusted types), shows it in no frame and connects only to this
-// server.
+// Returns the page with a content security policy, by which a browser runs only its own script and
+// style, accepts no markup from scripts (trusted types), shows it in no frame and connects only to
+// this server.
 HttpResponse page_response();
 
 }  // namespace walsh

@@ -50,7 +50,8 @@ std::vector<int32_t> prompt_tokens(const Json& prompt, const Fields& fields, con
 
 }  // namespace
 
-// Clients of OpenAI recognize these errors by the beginning of the message.
+// Refuses a prompt that is too long. Clients of OpenAI recognize these errors by the beginning of
+// the message.
 void check_prompt_bytes(const std::string& text, const PromptLimits& limits,
                         const std::string& subject, const std::string& field) {
   if (text.size() <= limits.bytes) return;

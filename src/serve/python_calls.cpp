@@ -124,8 +124,8 @@ class Calls : CallText {
     return result;
   }
 
-  // A quote inside of a text, as in shell commands, ends it only where what may follow a value
-  // does.
+  // A quote inside of a text, as in shell commands, ends the text only where a character follows
+  // that may follow a value, or nothing.
   bool ends(size_t at) const {
     const size_t next = text_.find_first_not_of(kSpace, at + 1);
     return next == text_.npos || std::string_view(",)]}:").find(text_[next]) != text_.npos;
@@ -147,8 +147,8 @@ class Calls : CallText {
     return result;
   }
 
-  // Adds what stands behind a backslash; returns the place of its last byte. Python keeps the
-  // backslash of what is no escape.
+  // Adds the character of an escape and returns the place of its last byte. Python keeps the
+  // backslash of a text that is no escape.
   size_t escape(size_t at, std::string& out) const {
     static constexpr std::string_view kNames = "ntrbfav0\\'\"", kBytes("\n\t\r\b\f\a\v\0\\'\"", 11);
     const size_t known = kNames.find(text_[at]);

@@ -1,4 +1,4 @@
-// Reads calls as LFM2 writes them, in Python: [NAME(KEY=VALUE, ...), ...].
+// Reads calls as LFM2 writes them in Python, which is [NAME(KEY=VALUE, ...), ...].
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ struct PythonCall {
   OrderedJson arguments;
 };
 
-// Returns nothing if the text is no such list; positional arguments and expressions are none. Sets
-// become lists, since JSON has no sets, and numbers may begin with zeros.
+// Returns the calls, or nothing if the text is no such list. Positional arguments and expressions
+// are not read. Sets become lists, since JSON has no sets, and numbers may begin with zeros.
 std::optional<std::vector<PythonCall>> parse_python_calls(std::string_view text);
 
 }  // namespace walsh

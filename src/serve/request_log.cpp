@@ -11,8 +11,8 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kMostWaiting = 4096;  // lines
-constexpr size_t kMostPath = 200;      // bytes of the path shown in a line
+constexpr size_t kMostWaiting = 4096;  // it counts lines
+constexpr size_t kMostPath = 200;      // a line shows this many bytes of the path
 
 std::string time_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",

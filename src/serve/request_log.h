@@ -18,16 +18,16 @@ namespace walsh {
 
 enum class LogFormat : uint8_t { text, json, off };
 
-// This is logged of a request: nothing of its texts, its query or its key.
+// This is logged of a request. It has nothing of its texts, its query or its key.
 struct RequestRecord {
   explicit RequestRecord(const HttpRequest& request);
-  // Adds a text of the answer that has ended. Not thread-safe.
+  // Adds a text of the answer that has ended. Only one thread may call this.
   void add(const RequestEnd& end);
   // Returns the line without a line feed. `seconds` is the time since the record was made.
   std::string line(LogFormat format, double seconds) const;
 
   std::string peer, method, path;
-  int status = 0;  // 0: the client disconnected before the answer
+  int status = 0;  // 0 means that the client disconnected before the answer
   bool whole = false;
   // A prompt of token ids does not begin with the BOS that texts of this model begin with.
   bool lacks_bos = false;

@@ -224,8 +224,8 @@ class ResponsesReply : public TranslatedReply {
 
   Json response_;
   int64_t sequence_ = 0;
-  std::string kind_;  // kind of the open item; empty: none
-  std::string text_;  // text of the open item so far
+  std::string kind_;  // it is that of the open item; empty means none
+  std::string text_;  // the open item has this text so far
   Json item_, usage_;
   std::string reason_ = "stop";
 };

@@ -1,4 +1,5 @@
-// Translates OpenAI's /v1/responses to its chats: texts, function tools, formats. Stores nothing.
+// Translates OpenAI's /v1/responses to its chats, with texts, function tools and formats. It stores
+// nothing.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace walsh {
 
-// Translates the request. Throws ApiError 400 for what chats do not support, such as
+// Translates the request. Throws ApiError 400 for anything that chats do not support, such as
 // previous_response_id.
 OrderedJson chat_of_responses(const OrderedJson& request);
 

@@ -16,14 +16,14 @@ using Handler = void (Service::*)(const HttpRequest&, const std::shared_ptr<Http
 struct Route {
   const char *method, *path;  // a path may end with *
   Handler handler;
-  bool open;  // needs no key
+  bool open;  // it needs no key
   HttpTurn turn = HttpTurn::handlers;
 };
 
-// Service::routes() has the table.
-// Replaces the path by that of a route where only /v1 or a slash at its end differ.
+// Replaces the path by that of a route (Service::routes() has the table) where only /v1 or a slash
+// at its end differ.
 void set_route(HttpRequest& request);
-// Throws ApiError 404 or 405.
+// Returns the route of a request. Throws ApiError 404 or 405.
 const Route& route_of(const HttpRequest& request);
 // Returns the methods that a path takes, for the field Allow.
 std::string methods_of(std::string_view path);

@@ -32,12 +32,13 @@ std::string joined(const std::vector<std::string>& names) {
 using Biases = std::vector<std::pair<int32_t, float>>;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Holds what the ids of biases are checked with.
+// Holds the size and the tokenizer with which the tokens of biases are read and checked.
 struct Vocabulary {
   int64_t size;
   const Tokenizer& tokenizer;
 
-  // Returns the token ids that `text` means: its own, or those of a text, as in llama.cpp.
+  // Returns the token ids that `text` means. It is an id itself or, as in llama.cpp, a text of
+  // tokens.
   std::vector<int32_t> tokens(const std::string& text, const std::string& path) const {
     const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
     if (!digits) return tokenizer.encode(text, false);
@@ -114,7 +115,7 @@ void read_field(const Fields& fields, const Option& option, const char* key,
           options.*member.wanted = static_cast<int>(*value);
         } else if constexpr (std::is_same_v<T, Option::Seed>) {
           const int64_t seed = *fields.integer(key, INT64_MIN, INT64_MAX);
-          options.*member = std::nullopt;  // a negative one is drawn
+          options.*member = std::nullopt;  // a negative seed is drawn
           if (seed >= 0) options.*member = static_cast<uint64_t>(seed);
         } else if constexpr (std::is_same_v<T, Option::Flag>) {
           options.*member = *fields.flag(key);
@@ -140,7 +141,7 @@ Json schema_of(const Option& option) {
           return {{"type", "integer"},
                   {"minimum", static_cast<int64_t>(option.least)},
                   {"maximum", static_cast<int64_t>(option.most)}};
-        if constexpr (std::is_same_v<T, Option::Seed>)  // as a string that every client can read
+        if constexpr (std::is_same_v<T, Option::Seed>)  // every client can read a string
           return {{"type", "integer"}, {"minimum", 0}, {"maximum", (int64_t{1} << 53) - 1}};
         if constexpr (std::is_same_v<T, Option::Flag>) return {{"type", "boolean"}};
         if constexpr (std::is_same_v<T, Option::Steps>)

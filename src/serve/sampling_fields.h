@@ -1,4 +1,4 @@
-// Reads the request fields for sampling, common to all endpoints: the rows of
+// Reads the request fields for sampling, which all endpoints share. They are the rows of
 // generate/sampling_options.h.
 #pragma once
 
@@ -24,8 +24,8 @@ void copy_sampling(const OrderedJson& from, OrderedJson& to);
 // Returns JSON schemas of the fields, by name.
 Json sampling_properties();
 
-// Returns the numbers among the fields as the page asks for them, a script's list of lists: the
-// name, the least and the greatest value, the step, the help.
+// Returns the numbers among the fields as the page asks for them. The text is a script's list of
+// lists, each with the name, the least and the greatest value, the step and the help.
 std::string sampling_inputs();
 
 // Returns the decided values by field name, for /props.

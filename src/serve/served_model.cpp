@@ -29,7 +29,7 @@ ServedModel::ServedModel(const ServedModelOptions& options, std::shared_ptr<Door
       steps_([this] { scheduler_.run(); }) {
   try {
     preparation_ = std::thread([this] { prepare(); });
-  } catch (const std::system_error&) {  // the first request that needs it does it
+  } catch (const std::system_error&) {  // the first request that needs the vocabulary builds it
   }
 }
 

@@ -1,4 +1,4 @@
-// Holds a loaded model with what answers requests for it: its threads, scheduler and service.
+// Holds a loaded model with the threads, the scheduler and the service that answer requests for it.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 namespace walsh {
 
 struct ServedModelOptions {
-  int threads = 0;  // of the thread pool; 0: one per core
+  int threads = 0;  // the thread pool has this many threads; 0 means one per core
   std::function<LoadedModel(ThreadPool& pool)> load;
   // Opens the files of its prefixes; empty: it has none.
   std::function<std::unique_ptr<PrefixStore>(const LoadedModel& model)> open_store;
@@ -46,7 +46,7 @@ class ServedModel : public PooledModel {
   const std::unique_ptr<PrefixStore> store_;  // may be null
   Scheduler scheduler_;
   Service service_;
-  const std::shared_ptr<Metrics> metrics_;  // may be null
+  const std::shared_ptr<Metrics> metrics_;  // it may be null
   std::thread steps_, preparation_;
 };
 

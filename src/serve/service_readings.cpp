@@ -1,4 +1,4 @@
-// Endpoints that read texts: embeddings and rankings.
+// Implements the endpoints that read texts, for embeddings and rankings.
 #include "serve/embeddings_api.h"
 #include "serve/service.h"
 

@@ -31,7 +31,7 @@ class TextReadings::Text : public RequestSink {
   void failed(const Error& error, const RequestEnd& end) override { leave(end, &error); }
 
  private:
-  // The owner has the last word, and is not needed afterwards.
+  // Ends the text. The owner has the last word, and is not needed afterwards.
   void leave(const RequestEnd& end, const Error* error) {
     if (const auto owner = std::exchange(owner_, nullptr)) owner->ended(end, error);
   }
@@ -60,7 +60,7 @@ void TextReadings::start() {
       throw refusal(e);
     }
   }
-  // The mutex is free here: that a client has left already is told at once.
+  // The mutex is free here, because a client that has left already is reported at once.
   reply_->on_gone([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
@@ -70,8 +70,8 @@ void TextReadings::start() {
   });
 }
 
-// Throws what the scheduler throws where no text of this request is left there that would try
-// again.
+// Adds texts to the scheduler. Throws the scheduler's error unless a text of this request is still
+// there, after which more are added.
 void TextReadings::add_more() {
   while (ids_.size() < request_.prompts.size() && ids_.size() - ended_ < together_) {
     const size_t index = ids_.size();
@@ -112,7 +112,7 @@ void TextReadings::ended(const RequestEnd& end, const Error* error) {
   }
 }
 
-// The other texts need not be read.
+// Sends the error. The other texts need not be read.
 void TextReadings::fail(const ApiError& error) {
   answered_ = true;
   cancel();

@@ -1,5 +1,6 @@
-// Has the texts of one request read, which are not continued: embeddings, and documents that are
-// ranked. The scheduler gets a few at a time, so that a long list keeps no other request waiting.
+// Has the texts of one request read, which are not continued, for embeddings or for a ranking of
+// documents. The scheduler gets a few at a time, so that a long list keeps no other request
+// waiting.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@ class TextReadings : public std::enable_shared_from_this<TextReadings> {
     std::vector<std::vector<int32_t>> prompts;
     Reading reading = Reading::last;
     std::string owner;
-    // Takes what was read of a text.
+    // Receives the values that were read of a text.
     std::function<void(size_t index, std::span<const float> values)> take;
-    // Makes the answer when all have been read; `tokens`: of all prompts.
+    // Makes the answer when all have been read; `tokens` counts those of all prompts.
     std::function<HttpResponse(int64_t tokens)> answer;
   };
 
@@ -52,8 +53,8 @@ class TextReadings : public std::enable_shared_from_this<TextReadings> {
   const std::shared_ptr<HttpReply> reply_;
   const std::shared_ptr<RequestRecord> record_;
   const size_t together_;
-  std::mutex mutex_;           // guards what follows
-  std::vector<uint64_t> ids_;  // the scheduler's, of texts that were added
+  std::mutex mutex_;           // it guards what follows
+  std::vector<uint64_t> ids_;  // the scheduler gave them to the texts that were added
   size_t ended_ = 0;
   int64_t tokens_ = 0;
   bool answered_ = false;

@@ -1,4 +1,4 @@
-// Shows single tokens in answers: a token may be a part of a character, and its own text is not
+// Shows single tokens in answers. A token may be a part of a character, and its own text is not
 // always what it adds to a text.
 #pragma once
 
@@ -15,9 +15,10 @@ class TokenTexts {
  public:
   explicit TokenTexts(const Tokenizer& tokenizer);
 
-  // Returns what the token appends to a preceding text; empty for an unknown id.
+  // Returns the bytes that the token appends to a preceding text, or none for an unknown id.
   std::string_view bytes(int32_t token) const;
-  // Returns the same as UTF-8. Ill-formed bytes are written as OpenAI and vLLM do: bytes:\xe2\x82
+  // Returns the same as UTF-8. Ill-formed bytes are written as OpenAI and vLLM do, such as
+  // bytes:\xe2\x82
   std::string text(int32_t token) const;
   // Returns the length in bytes of the longest token.
   size_t longest() const { return longest_; }

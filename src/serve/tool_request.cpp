@@ -74,7 +74,7 @@ ToolRequest tool_request(const OrderedJson& request) {
     if (tool["function"]["name"] != *name) continue;
     const OrderedJson only = tool;
     result.tools = OrderedJson::array({only});
-    result.parallel = false;  // exactly the one call that the client has chosen
+    result.parallel = false;  // there is exactly the one call that the client has chosen
     return result;
   }
   refuse_value("tool_choice", "one of the tools");

@@ -13,7 +13,7 @@ inline constexpr std::string_view kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
 struct ToolRequest {
-  // These tools may be called: {"type": "function", ...}.
+  // These tools, each as {"type": "function", ...}, may be called.
   OrderedJson tools = OrderedJson::array();
   bool required = false;  // at least one call is required
   bool parallel = true;   // an answer may contain several calls

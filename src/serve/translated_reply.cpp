@@ -11,7 +11,8 @@
 namespace walsh {
 namespace {
 
-// Paths start the message or follow a quote; the same word elsewhere is not a path.
+// Replaces names of fields in a message. Paths start the message or follow a quote; the same word
+// elsewhere is not a path.
 std::string rename_fields(std::string text, const FieldNames& names) {
   for (const auto& [from, to] : names) {
     for (size_t at = 0; (at = text.find(from, at)) != text.npos;) {

@@ -1,4 +1,4 @@
-// Supports other interfaces than OpenAI's: a request is translated to a chat or a completion, and
+// Supports other interfaces than OpenAI's. A request is translated to a chat or a completion, and
 // its answer is translated back.
 #pragma once
 
@@ -49,16 +49,16 @@ class TranslatedReply : public HttpReply {
   bool broken_ = false;
 };
 
-// Says what a chat's fields are called in the other interface. Names with a leading dot are parts
-// of a path and match anywhere in it.
+// Maps names of a chat's fields to their names in the other interface. Names with a leading dot are
+// parts of a path and match anywhere in it.
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
 // Returns the error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);
 
-// Returns the count `key` of a usage; 0 where there is none.
+// Returns the count `key` of a usage, or 0 where there is none.
 int64_t count_at(const Json& usage, const char* key);
 
-// Returns the object that the arguments of a call are; an empty one for a text that was cut off.
+// Returns the object that the arguments of a call are, or an empty one for a text that was cut off.
 Json arguments_object(const std::string& text);
 
 // Returns a fresh id for an answer or a part of it.

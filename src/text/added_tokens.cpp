@@ -11,9 +11,10 @@
 namespace walsh {
 namespace {
 
-constexpr const char* kPlace = "added tokens";  // for errors
+constexpr const char* kPlace = "added tokens";  // errors name this place
 constexpr size_t kMaxLiteralBytes = 4096;
-constexpr uint64_t kNormalizedBytes = 64;  // per added token, for their common budget
+// Each added token adds this many bytes to their common budget.
+constexpr uint64_t kNormalizedBytes = 64;
 
 // Returns Rust's \w as a pattern.
 std::string word_character() {
@@ -29,7 +30,8 @@ size_t previous_character(std::string_view text, size_t end) {
   return begin;
 }
 
-// Stops at `limit`, where a character begins.
+// Returns where the white space that ends at `end` begins. It stops at `limit`, where a character
+// begins.
 size_t skip_whitespace_back(std::string_view text, size_t end, size_t limit) {
   while (end > limit) {
     const size_t begin = previous_character(text, end);
@@ -173,12 +175,12 @@ bool AddedTokens::stands_alone(std::string_view text, Span span, StepBudget& ste
 }
 
 // Splits as the tokenizers library does, also where the stripped white space of one token contains
-// another: the search continues behind the token itself, so segments may overlap.
+// another. The search continues behind the token itself, so segments may overlap.
 std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::string_view text,
                                              StepBudget& steps) const {
   std::vector<AddedSegment> segments;
-  size_t end = 0;        // end of the last segment
-  size_t space_end = 0;  // end of the white space skipped last
+  size_t end = 0;        // the last segment ends here
+  size_t space_end = 0;  // the white space that was skipped last ends here
   for (size_t at = 0; !literals.empty() && at < text.size();) {
     size_t visited = 0;
     const auto match = literals.match(text.substr(at), visited);

@@ -1,4 +1,4 @@
-// Finds tokens in a text before the model sees it: tokenizer.json's "added_tokens".
+// Finds tokens in a text before the model sees it, by tokenizer.json's "added_tokens".
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@
 
 namespace walsh {
 
-// A text is cut into such pieces: an added token, or (id < 0) text between them.
+// A text is cut into such pieces. Each is an added token or, if its id is negative, text between
+// two of them.
 struct AddedSegment {
   Span span;
   int32_t id;
@@ -36,21 +37,22 @@ class LiteralSet {
     size_t size;
     int32_t value;
   };
-  // Returns the longest literal that is a prefix of `text`; `visited` is the number of bytes
-  // examined.
+  // Returns the longest literal that is a prefix of `text`. Sets `visited` to the number of bytes
+  // that were examined.
   std::optional<Match> match(std::string_view text, size_t& visited) const;
 
  private:
   struct Node {
-    int32_t value = -1;  // -1: no literal ends here
+    int32_t value = -1;  // -1 means that no literal ends here
   };
   static uint64_t edge(uint32_t node, char c) {
     return (uint64_t{node} << 8) | static_cast<uint8_t>(c);
   }
 
   std::vector<Node> nodes_{1};
-  std::unordered_map<uint64_t, uint32_t, IntegerHash> edges_;  // (node, byte) -> node
-  std::array<bool, 256> first_{};  // bytes with which some literal begins
+  // The edges lead from (node, byte) to a node.
+  std::unordered_map<uint64_t, uint32_t, IntegerHash> edges_;
+  std::array<bool, 256> first_{};  // some literal begins with these bytes
 };
 
 // Finds the added tokens. Const use is thread-safe.
@@ -68,14 +70,14 @@ class AddedTokens {
   std::vector<AddedSegment> split_raw(std::string_view text, StepBudget& steps) const {
     return split(raw_, text, steps);
   }
-  // Splits a normalized text at the tokens that match normalized text; throws likewise.
+  // Splits a normalized text at the tokens that match normalized text. Throws likewise.
   std::vector<AddedSegment> split_normalized(std::string_view text, StepBudget& steps) const {
     return split(normalized_, text, steps);
   }
 
   bool is_special(int32_t id) const { return special_.contains(id); }
-  // Returns the token as the decoder sees it (normalized if it matches normalized text); nullptr if
-  // `id` is no added token.
+  // Returns the token as the decoder sees it (normalized if it matches normalized text), or nullptr
+  // if `id` is no added token.
   const std::string* decoded_form(int32_t id) const;
 
  private:
@@ -95,7 +97,7 @@ class AddedTokens {
   std::unordered_map<int32_t, Rule> rules_;
   std::unordered_set<int32_t> special_;
   Regex word_start_, word_end_;
-  int32_t next_id_ = 0;  // id of the next new token
+  int32_t next_id_ = 0;  // the next new token gets this id
   bool split_special_;
 };
 

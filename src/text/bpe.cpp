@@ -25,7 +25,7 @@ void append_symbol(BpeModel::Workspace& workspace, int32_t id) {
 
 }  // namespace
 
-// Returns the id of the token that is this one character, -1 if there is none.
+// Returns the id of the token that is this one character, or -1 if there is none.
 int32_t BpeModel::character_id(char32_t code) const {
   if (code < low_characters_.size()) {
     return low_characters_[code];
@@ -47,7 +47,8 @@ bool BpeModel::append_bytes(std::string_view character, Workspace& workspace) co
 }
 
 // Makes the first symbols. An unknown token stays pending until the next known character, so byte
-// tokens between them come first: the order of the tokenizers library, which the ids have to match.
+// tokens between them come first. That is the order of the tokenizers library, which the ids have
+// to match.
 void BpeModel::split_characters(std::string_view word, Workspace& workspace) const {
   workspace.symbols.clear();
   bool pending = false;
@@ -81,7 +82,7 @@ void BpeModel::split_characters(std::string_view word, Workspace& workspace) con
   flush();
 }
 
-// Pushes the merge of a symbol with its right neighbour, which must exist; the heap order is not
+// Pushes the merge of a symbol with its right neighbour, which must exist. The heap order is not
 // restored.
 void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
   const auto& symbols = workspace.symbols;
@@ -93,8 +94,9 @@ void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
   }
 }
 
-// Candidates are never removed from the heap when a neighbour changes; one that no longer matches
-// is skipped when it comes up. Each merge adds at most two, so the whole takes O(n log n).
+// Merges symbols until no merge is left. Candidates are never removed from the heap when a
+// neighbour changes; one that no longer matches is skipped when it comes up. Each merge adds at
+// most two, so the whole takes O(n log n).
 void BpeModel::merge_symbols(Workspace& workspace, StepBudget& steps) const {
   auto& symbols = workspace.symbols;
   auto& heap = workspace.heap;

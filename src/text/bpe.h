@@ -17,7 +17,7 @@
 
 namespace walsh {
 
-// The model is read once. Const use is thread-safe.
+// Holds a model, which is read once. Const use is thread-safe.
 class BpeModel {
  public:
   // Throws bad_input for a malformed model, for other model types and for dropout, sub-word
@@ -27,11 +27,11 @@ class BpeModel {
   // encode() reuses this memory from word to word; each thread needs one.
   struct Workspace {
     struct Symbol {
-      int32_t id;              // -1: merged into its left neighbour
-      int32_t previous, next;  // -1: none
+      int32_t id;              // -1 means that it was merged into its left neighbour
+      int32_t previous, next;  // -1 means that there is none
     };
     struct Candidate {
-      uint64_t order;  // rank, then position: the smallest is merged first
+      uint64_t order;  // it has the rank, then the position; the smallest is merged first
       int32_t result;
     };
     std::vector<Symbol> symbols;
@@ -58,10 +58,11 @@ class BpeModel {
   std::string where_;
   Vocabulary vocabulary_;
   PairTable merges_;
-  std::array<int32_t, 0x800> low_characters_;  // id of each one-character token, -1: none
+  // Each one-character token has its id; -1 means that there is none.
+  std::array<int32_t, 0x800> low_characters_;
   std::unordered_map<char32_t, int32_t, IntegerHash> high_characters_;
-  std::array<int32_t, 256> byte_ids_;  // id of <0xNN>, -1: none
-  int32_t unk_id_ = -1;                // -1: not in the vocabulary
+  std::array<int32_t, 256> byte_ids_;  // they are the ids of <0xNN>; -1 means that there is none
+  int32_t unk_id_ = -1;                // -1 means that the vocabulary lacks it
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };
 

@@ -13,7 +13,8 @@ constexpr size_t kMaxMerges = size_t{1} << 23;
   throw Error(ErrorCode::bad_input, std::string(where), reason);
 }
 
-// Checks everything except vocabulary and merges: the type, unknown keys, unsupported options.
+// Checks everything except vocabulary and merges, which is the type, unknown keys and unsupported
+// options.
 void check_model(const Json& model, std::string_view where) {
   // Files written before the key "type" existed are BPE if they have merges.
   const auto type = find_string(model, "type", where);
@@ -38,7 +39,7 @@ struct NamedPair {
   std::string_view left, right;
 };
 
-// A merge is "left right" or ["left", "right"].
+// Reads a merge, which is "left right" or ["left", "right"].
 NamedPair read_pair(const Json& merge, std::string_view where) {
   if (merge.is_string()) {
     const std::string_view text = merge.get_ref<const std::string&>();
@@ -68,7 +69,8 @@ BpeModel::BpeModel(const Json& model, std::string_view where) : where_(where) {
   ignore_merges_ = find_bool(model, "ignore_merges", where).value_or(false);
 }
 
-// A merge's rank is its index in the list; both parts and the result must be tokens.
+// Reads the merges. The rank of a merge is its index in the list; both parts and the result must be
+// tokens.
 void BpeModel::read_merges(const Json& merges) {
   if (merges.size() > kMaxMerges) {
     refuse(where_, "more than " + std::to_string(kMaxMerges) + " merges");
@@ -79,7 +81,7 @@ void BpeModel::read_merges(const Json& merges) {
   for (const Json& merge : merges) {
     const std::string where = where_ + ".merges[" + std::to_string(rank) + "]";
     if (merge.is_string() && merge.get_ref<const std::string&>().starts_with("#version")) {
-      continue;  // the first line of a merges.txt
+      continue;  // it is the first line of a merges.txt
     }
     const NamedPair pair = read_pair(merge, where);
     const auto id_of = [&](std::string_view token) {

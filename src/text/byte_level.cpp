@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr char32_t kCharacters = 0x100 + 68;  // one more than the largest character used
+constexpr char32_t kCharacters = 0x100 + 68;  // the largest character used is one less
 
 constexpr bool is_printable(uint32_t byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
@@ -15,7 +15,7 @@ constexpr bool is_printable(uint32_t byte) {
 
 struct Tables {
   std::array<char32_t, 256> character{};
-  std::array<int16_t, kCharacters> byte{};  // -1: stands for no byte
+  std::array<int16_t, kCharacters> byte{};  // -1 means that the character stands for no byte
 
   constexpr Tables() {
     byte.fill(-1);

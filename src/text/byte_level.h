@@ -8,7 +8,8 @@
 
 namespace walsh {
 
-// The 94 + 12 + 82 printable Latin-1 bytes stand for themselves, the other 68 for U+0100 and up.
+// Returns the character of a byte. The 94 + 12 + 82 printable Latin-1 bytes stand for themselves,
+// the other 68 for U+0100 and up.
 char32_t byte_to_character(uint8_t byte);
 
 // Appends the characters for the bytes of `text`.

@@ -14,8 +14,8 @@ constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "s
 // Templates use these names for the text of a model's reasoning; the first one is filled from the
 // others.
 constexpr const char* kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
-// Marks where the continued text ends. The trailing space shows whether the template strips the
-// text.
+// This tag marks where the continued text ends. The trailing space shows whether the template
+// strips the text.
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 [[noreturn]] void fail(std::string_view where, const std::string& reason) {
@@ -27,7 +27,7 @@ const OrderedJson* find(const OrderedJson& object, const char* key) {
   return place == object.end() || place->is_null() ? nullptr : &*place;
 }
 
-// Special tokens are strings, or objects that describe an added token.
+// Reads the special tokens, which are strings, or objects that describe an added token.
 ChatTemplate::Named read_tokens(const OrderedJson& config, std::string_view where) {
   ChatTemplate::Named tokens;
   for (const char* name : kTokenNames) {

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// More than any real tokenizer has; the limit bounds the recursion of components.
+// No real tokenizer has as many; the limit bounds the recursion of components.
 constexpr size_t kMaxComponents = 64;
 
 void flatten_into(const Json& value, const char* members_key, std::string_view where,

@@ -16,11 +16,11 @@ void check_keys(const Json& object, std::initializer_list<std::string_view> allo
                 std::string_view where);
 
 // Returns the components of `value` in order, with every Sequence replaced by its members (key
-// `members_key`); null gives none. Each is an object with a string "type".
+// `members_key`). Null gives none. Each is an object with a string "type".
 std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
                                           std::string_view where);
 
-// Returns a pattern given as {"String": "..."} or {"Regex": "..."}.
+// Returns a pattern, which is given as {"String": "..."} or {"Regex": "..."}.
 Pattern read_pattern(const Json& object, const char* key, std::string_view where);
 
 // Returns a string of exactly one character.

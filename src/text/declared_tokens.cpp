@@ -16,7 +16,8 @@ namespace {
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
 
-// Reads a token to be added: an entry of "added_tokens" without an id; null if there is none.
+// Reads a token to be added, which becomes an entry of "added_tokens" without an id. Returns null
+// if there is none.
 Json read_token(const OrderedJson& value, bool special, const std::string& where) {
   if (value.is_null() || value == "") return {};
   Json given = value.is_string() ? Json{{"content", value.get<std::string>()}} : Json(value);
@@ -161,8 +162,8 @@ class Declarations {
   Json entries_;
   const OrderedJson& config_;
   const std::string& where_;
-  std::unordered_map<std::string, size_t> places_;  // of tokens in entries_
-  std::unordered_set<std::string> roles_;           // texts of named_
+  std::unordered_map<std::string, size_t> places_;  // the tokens in entries_ have these places
+  std::unordered_set<std::string> roles_;           // they are the texts of named_
   std::vector<Json> named_, extra_;
 };
 

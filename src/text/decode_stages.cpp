@@ -8,8 +8,9 @@
 namespace walsh::detail {
 namespace {
 
-constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // size of one token after one replacement
-// A replacement pattern may take so many steps on one token, because tokens are many and short.
+// One token has at most this size after one replacement.
+constexpr size_t kMaxReplacedBytes = size_t{1} << 26;
+// A replacement pattern may take this many steps on one token, because tokens are many and short.
 constexpr uint64_t kTokenSteps = 200'000, kStepsPerByte = 200;
 
 // Stages that need a whole token at once derive from this one.
@@ -28,7 +29,8 @@ class TokenStage : public DecodeStage {
   std::string token_;
 };
 
-// Tokens are joined, so the one token that results ends only with the stream.
+// Decodes byte-level tokens. They are joined, so the one token that results ends only with the
+// stream.
 class ByteLevelStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
@@ -48,7 +50,7 @@ class ByteLevelStage final : public TokenStage {
   Utf8Assembler assembler_;
 };
 
-// Returns -1 if `c` is no hexadecimal digit.
+// Returns the value of a hexadecimal digit, or -1 if `c` is none.
 int hex_value(char c) {
   if (c >= '0' && c <= '9') {
     return c - '0';
@@ -124,7 +126,8 @@ class ReplaceStage final : public TokenStage {
   std::string content_;
 };
 
-// Counts the characters that it holds back instead of storing them, since all are the same.
+// Strips a character. It counts the characters that it holds back instead of storing them, since
+// all are the same.
 class StripStage final : public DecodeStage {
  public:
   StripStage(char32_t character, size_t start, size_t stop) : start_(start), stop_(stop) {
@@ -170,8 +173,8 @@ class StripStage final : public DecodeStage {
 
   std::string character_;
   size_t start_, stop_;
-  size_t leading_ = 0;  // removed at the start of this token
-  size_t held_ = 0;     // trailing characters that may have to be removed
+  size_t leading_ = 0;  // this many characters were removed at the start of this token
+  size_t held_ = 0;     // this many trailing characters may have to be removed
   bool at_start_ = true;
 };
 

@@ -13,7 +13,7 @@
 
 namespace walsh::detail {
 
-// Turns byte-level tokens into bytes, joined to one token; ill-formed UTF-8 is replaced.
+// Turns byte-level tokens into bytes, which are joined to one token. Ill-formed UTF-8 is replaced.
 std::unique_ptr<DecodeStage> byte_level_stage();
 
 // Returns the byte that a token of the form <0xNN> stands for.
@@ -33,7 +33,7 @@ std::unique_ptr<DecodeStage> replace_stage(const Pattern& pattern, std::string c
 // end.
 std::unique_ptr<DecodeStage> strip_stage(char32_t character, size_t start, size_t stop);
 
-// Turns marks into spaces; those of the first token are dropped unless the scheme is `never`.
+// Turns marks into spaces. Those of the first token are dropped unless the scheme is `never`.
 std::unique_ptr<DecodeStage> metaspace_stage(Metaspace settings);
 
 // Puts a space between tokens.

@@ -113,8 +113,8 @@ DecodeStream Decoder::start() const {
   return DecodeStream(std::move(stages));
 }
 
-// Tokens that are bytes without being characters are taken as they are; others are decoded between
-// two ordinary tokens.
+// Returns the bytes that tokens add. Tokens that are bytes without being characters are taken as
+// they are; others are decoded between two ordinary tokens.
 std::vector<std::string> Decoder::bytes_of(const std::vector<std::string>& tokens) const {
   const std::string anchor = "a";
   std::vector<std::string> result;

@@ -1,4 +1,5 @@
-// Decodes tokens to text: tokenizer.json's "decoder", as a chain of stages that work on a stream.
+// Decodes tokens to text by tokenizer.json's "decoder", which is a chain of stages that work on a
+// stream.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@ namespace walsh {
 class DecodeStage {
  public:
   virtual ~DecodeStage() = default;
-  virtual void text(std::string_view piece) = 0;  // a piece of the current token
+  virtual void text(std::string_view piece) = 0;  // it takes a piece of the current token
   virtual void end() = 0;                         // the current token is complete
   virtual void finish() = 0;                      // there are no more tokens
 
@@ -51,7 +52,7 @@ class DecodeStream {
 // use is thread-safe.
 class Decoder {
  public:
-  // `value` may be null: then tokens are joined with spaces. Throws bad_input for anything else.
+  // If `value` is null, tokens are joined with spaces. Throws bad_input for anything else.
   Decoder(const Json& value, std::string_view where);
 
   DecodeStream start() const;

@@ -13,12 +13,13 @@ namespace walsh {
 enum class PrependScheme { always, first, never };
 
 struct Metaspace {
-  std::string replacement;  // one character in UTF-8
+  std::string replacement;  // it is one character in UTF-8
   PrependScheme scheme;
   bool split;
 };
 
-// Also reads the older form with "add_prefix_space". Throws bad_input naming `where`.
+// Reads the settings, also in the older form with "add_prefix_space". Throws bad_input naming
+// `where`.
 Metaspace read_metaspace(const Json& step, std::string_view where);
 
 }  // namespace walsh

@@ -34,7 +34,7 @@ size_t leading_whitespace(std::string_view text) {
   return n;
 }
 
-// Returns the bytes of white space at the end of a text; steps back over continuation bytes.
+// Returns the bytes of white space at the end of a text. It steps back over continuation bytes.
 size_t trailing_whitespace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {

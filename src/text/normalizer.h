@@ -15,17 +15,18 @@ namespace walsh {
 class Normalizer {
  public:
   Normalizer();
-  // `value` may be null (no change). Throws bad_input for anything else, naming it.
+  // If `value` is null, nothing is changed. Throws bad_input for anything else that is not
+  // supported, naming it.
   Normalizer(const Json& value, std::string_view where);
   ~Normalizer();
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;
 
-  // `text` must be valid UTF-8. Throws limit if replacements make it grow too much or the step
-  // budget is exceeded.
+  // Returns the normalized text. `text` must be valid UTF-8. Throws limit if replacements make it
+  // grow too much or the step budget is exceeded.
   std::string apply(std::string text, StepBudget& steps) const;
-  // Returns the same; `start` is the number of leading bytes that stem from the first character of
-  // the input, updated for the result.
+  // Returns the same. `start` is the number of leading bytes that stem from the first character of
+  // the input, and is updated for the result.
   std::string apply(std::string text, size_t& start, StepBudget& steps) const;
 
  private:

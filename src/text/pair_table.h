@@ -13,7 +13,7 @@ namespace walsh {
 
 struct Merge {
   uint32_t rank;   // the smallest rank is merged first
-  int32_t result;  // id of the joined token
+  int32_t result;  // it is the id of the joined token
 };
 
 class PairTable {

@@ -58,7 +58,8 @@ PostProcessor::PostProcessor(std::optional<int32_t> before, std::optional<int32_
   if (behind) pieces_.push_back({false, {*behind}});
 }
 
-// "pair" is not read: texts are encoded one at a time. "type_id" has no effect on ids.
+// Reads a template. Its "pair" is not read, because texts are encoded one at a time. "type_id" has
+// no effect on ids.
 void PostProcessor::read_template(const Json& step, const Vocabulary& vocabulary,
                                   std::string_view where) {
   check_keys(step, {"single", "pair", "special_tokens"}, where);

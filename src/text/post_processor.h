@@ -1,4 +1,4 @@
-// Adds special tokens such as BOS around an encoded text: tokenizer.json's "post_processor".
+// Adds special tokens such as BOS around an encoded text, by tokenizer.json's "post_processor".
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class PostProcessor {
   // Supports TemplateProcessing (its "single" template), ByteLevel (which changes no ids) and
   // sequences of them; null adds nothing. Throws bad_input for anything else, naming it.
   PostProcessor(const Json& value, const Vocabulary& vocabulary, std::string_view where);
-  // Puts one token before and one after the text, each optional.
+  // Puts one token before and one after the text, each of which is optional.
   PostProcessor(std::optional<int32_t> before, std::optional<int32_t> behind);
 
   // Returns the ids with the template's tokens (if `add_special`) around them.
@@ -28,7 +28,7 @@ class PostProcessor {
  private:
   struct Piece {
     bool is_text;
-    std::vector<int32_t> ids;  // of a special token
+    std::vector<int32_t> ids;  // a special token has these
   };
 
   void read_template(const Json& step, const Vocabulary& vocabulary, std::string_view where);

@@ -13,8 +13,8 @@
 namespace walsh {
 namespace {
 
-// This finds GPT-2's words: English contractions, letters, numbers, other characters, runs of white
-// space.
+// This finds GPT-2's words, which are English contractions, letters, numbers, other characters and
+// runs of white space.
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -118,7 +118,7 @@ class ByteLevelSplitter final : public WordSplitter {
   std::optional<Regex> words_;
 };
 
-// Replaces spaces by marks; a mark begins each word.
+// Replaces spaces by marks, each of which begins a word.
 class MetaspaceSplitter final : public WordSplitter {
  public:
   explicit MetaspaceSplitter(Metaspace settings) : settings_(std::move(settings)) {}

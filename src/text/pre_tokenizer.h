@@ -1,4 +1,4 @@
-// Splits a text into the words within which the model merges: tokenizer.json's "pre_tokenizer".
+// Splits a text into the words within which the model merges, by tokenizer.json's "pre_tokenizer".
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace walsh {
 // of the whole input text.
 using WordSink = FunctionRef<void(std::string_view word, size_t start)>;
 
-// A splitter is one step: it passes the words of `text` (not empty) to `sink` and counts its work
+// A splitter is one step. It passes the words of `text` (not empty) to `sink` and counts its work
 // in `steps`. Const use is thread-safe.
 class WordSplitter {
  public:
@@ -28,10 +28,12 @@ class WordSplitter {
 // sequences of them.
 class PreTokenizer {
  public:
-  // `value` may be null: then the text is one word. Throws bad_input for anything else, naming it.
+  // If `value` is null, the text is one word. Throws bad_input for anything else that is not
+  // supported, naming it.
   PreTokenizer(const Json& value, std::string_view where);
 
-  // `text` must be valid UTF-8. Throws limit if the step budget is exceeded.
+  // Passes the words of a text to `sink`. `text` must be valid UTF-8. Throws limit if the step
+  // budget is exceeded.
   void split(std::string_view text, size_t start, StepBudget& steps, WordSink sink) const;
 
  private:

@@ -38,7 +38,7 @@ std::string class_members(std::span<const CharacterRange> ranges) {
   return members;
 }
 
-// Returns class members that PCRE2's older Unicode tables may lack; a one-letter category has those
+// Returns class members that PCRE2's older Unicode tables may lack. A one-letter category has those
 // of all categories that begin with the letter.
 std::string newer_members(std::string_view name) {
   if (name.size() != 1) return class_members(newer_characters(name));
@@ -50,8 +50,8 @@ std::string newer_members(std::string_view name) {
   return members;
 }
 
-// Returns what PCRE2's tables may have too much of a class: characters that got a category since
-// are not assigned there, so that they are in Cn and in C.
+// Returns class members that PCRE2's older tables may have too many. Characters that got a category
+// since are not assigned there, so that they are in Cn and in C.
 std::string older_members(std::string_view name) {
   if (name != "C" && name != "Cn") return {};
   std::string members;
@@ -71,7 +71,7 @@ bool is_alnum(char c) {
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-// Reads digits, possibly none; 10000 stands for everything from there on.
+// Reads digits, of which there may be none. 10000 stands for every larger number.
 unsigned long number_of(std::string_view digits) {
   digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
   return digits.size() > 4 ? 10000 : digits.empty() ? 0 : std::stoul(std::string(digits));
@@ -80,7 +80,7 @@ bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// Translates in one pass over the pattern, without recursion: groups need no matching up, because
+// Translates in one pass over the pattern, without recursion. Groups need no matching up, because
 // PCRE2 checks them.
 class Translator {
  public:
@@ -155,7 +155,7 @@ class Translator {
     pos_ = p + 1;
   }
 
-  // Reads {n}, {n,}, {,m} or {n,m}; any other brace is a literal.
+  // Reads {n}, {n,}, {,m} or {n,m}. Any other brace is a literal.
   void interval() {
     size_t p = pos_ + 1;
     const auto digits = [&] {
@@ -225,8 +225,8 @@ class Translator {
     }
   }
 
-  // Writes a class together with sets that cannot be its members: one character in any of them, or
-  // in none.
+  // Writes a class together with sets that cannot be its members. The result is one character in
+  // any of them, or in none.
   void add_alternatives(const std::string& inside, bool negated) {
     std::string any;
     if (!inside.empty()) any.append("[").append(inside).append("]");
@@ -277,7 +277,7 @@ class Translator {
     }
   }
 
-  // Translates an escape of a letter; pos_ is behind it already.
+  // Translates an escape of a letter, behind which pos_ is already.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';
@@ -311,7 +311,7 @@ class Translator {
     out_.push_back(c);
   }
 
-  // PCRE2's own \b would use PCRE2's \w.
+  // Translates \b and \B, because PCRE2's own \b would use PCRE2's \w.
   void boundary(bool in_class) {
     if (in_class) {
       out_ += "\\x{08}";
@@ -321,8 +321,8 @@ class Translator {
     out_ += "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))";
   }
 
-  // Translates \p{Name}, \P{Name} and \p{^Name}: general categories, a few binary properties,
-  // scripts. PCRE2 would read a bare script name as Script_Extensions.
+  // Translates \p{Name}, \P{Name} and \p{^Name}, for general categories, a few binary properties
+  // and scripts. PCRE2 would read a bare script name as Script_Extensions.
   void property(bool in_class) {
     const size_t end = in_.find('}', pos_);
     if (!in_.substr(pos_ + 2).starts_with("{") || end == std::string_view::npos) {
@@ -361,7 +361,7 @@ class Translator {
     }
   }
 
-  // Translates \xH, \xHH (ASCII only: Oniguruma means raw bytes), \x{H...} and \uHHHH.
+  // Translates \xH, \xHH (only of ASCII, because Oniguruma means raw bytes), \x{H...} and \uHHHH.
   void code_point() {
     const bool four = in_[pos_ + 1] == 'u';
     size_t p = pos_ + 2;
@@ -389,7 +389,7 @@ class Translator {
   size_t pos_ = 0;
   bool group_start_ = true;
   std::string out_;
-  std::vector<std::string> alternatives_;  // to the class that is being read
+  std::vector<std::string> alternatives_;  // they belong to the class that is being read
 };
 
 }  // namespace

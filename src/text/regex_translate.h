@@ -8,19 +8,19 @@
 
 namespace walsh {
 
-// The two dialects disagree in places that change tokens: the sets behind \s, \w, \b and \h,
-// scripts in \p{...}, the (?m) flag, {,n} and {n,m}+. Those are rewritten; constructs without an
-// exact equivalent (nested classes, class intersections, subexpression calls, ...) are refused, and
-// so are intervals beyond {255,1000}, whose attempts a StepBudget would not see. The result assumes
-// PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE and LF newlines. Throws bad_input naming `where` and the
-// construct.
+// Returns the pattern of PCRE2. The two dialects disagree in places that change tokens: the sets
+// behind \s, \w, \b and \h, scripts in \p{...}, the (?m) flag, {,n} and {n,m}+. Those are
+// rewritten; constructs without an exact equivalent (nested classes, class intersections,
+// subexpression calls, ...) are refused, and so are intervals beyond {255,1000}, whose attempts a
+// StepBudget would not see. The result assumes PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE and LF
+// newlines. Throws bad_input naming `where` and the construct.
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where);
 
-// Returns the compiled pattern. Throws as above, or if it cannot be compiled.
+// Returns the compiled pattern. Throws as above, and if it cannot be compiled.
 Regex oniguruma_regex(std::string_view pattern, std::string_view where);
 
-// Returns members of the usual \w for use inside a PCRE2 class: Unicode's alphabetic characters,
-// marks, decimal digits and connectors.
+// Returns members of the usual \w for use inside a PCRE2 class. They are Unicode's alphabetic
+// characters, marks, decimal digits and connectors.
 const std::string& word_class();
 
 }  // namespace walsh

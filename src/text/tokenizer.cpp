@@ -17,12 +17,13 @@
 
 namespace walsh {
 
-// The parts are built in the order of the members, in which they need each other.
+// Holds the parts of a tokenizer. They are built in the order of the members, in which they need
+// each other.
 struct Tokenizer::Parts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   BpeModel model;
-  AddedTokens added;  // after the model, whose vocabulary it extends
+  AddedTokens added;  // it comes after the model, whose vocabulary it extends
   PostProcessor post_processor;
   Decoder decoder;
   std::optional<int32_t> bos, eos;
@@ -35,9 +36,9 @@ struct Tokenizer::Parts {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
-constexpr const char* kConfig = ": tokenizer_config";  // appended to the file's name in errors
+constexpr const char* kConfig = ": tokenizer_config";  // errors append it to the file's name
 
-// Returns the value of a key of the root; null if it is absent.
+// Returns the value of a key of the root, or null if it is absent.
 const Json& member(const Json& root, const char* key) {
   static const Json kNull;
   const auto place = root.find(key);
@@ -85,8 +86,9 @@ std::optional<int32_t> named_token(const Json& config, const char* key,
   return id;
 }
 
-// In transformers 4 these classes build the post-processor from the two flags. A file that names no
-// class gets the class of its model, which is the first one for Llama and Mistral.
+// Returns whether the two flags decide which tokens are added. In transformers 4 these classes
+// build the post-processor from the two flags. A file that names no class gets the class of its
+// model, which is the first one for Llama and Mistral.
 bool adds_by_flags(const Json& config, const std::string& where) {
   constexpr std::array<std::string_view, 4> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer",
                                                         "GemmaTokenizer", "CohereTokenizer"};
@@ -163,8 +165,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
   StepBudget steps = StepBudget::for_text(text.size());
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
-  // The stages are: added tokens in the raw text, normalization, added tokens in the normalized
-  // text, words, merges.
+  // The stages find added tokens in the raw text, normalize, find added tokens in the normalized
+  // text, split words and merge.
   for (const AddedSegment& raw : parts_->added.split_raw(text, steps)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);

@@ -26,16 +26,17 @@ inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 // A tokenizer can be moved; const use is thread-safe.
 class Tokenizer {
  public:
-  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty). From the
-  // latter it takes the declared tokens (declared_tokens.h), bos_token and eos_token among them,
-  // split_special_tokens, and add_bos_token and add_eos_token. Where these two flags are given for
-  // a tokenizer class of the Llama line, they replace the post-processor, as in transformers 4,
-  // which wrote them. (Transformers 5 omits and ignores them.) Without them the post-processor is
-  // used, as in transformers 5. For other classes they stand in for a missing post-processor, which
-  // neither version does: files made from a GGUF rely on it. clean_up_tokenization_spaces is not
-  // applied when decoding. "truncation" and "padding" are defaults for batches and are ignored.
-  // `where` names the file in errors. Throws bad_input for anything malformed, and for every
-  // component, option or key whose effect is not implemented, naming it.
+  // Reads the text of a tokenizer.json, and of a tokenizer_config.json, which may be empty. From
+  // the latter it takes the declared tokens (declared_tokens.h), bos_token and eos_token among
+  // them, split_special_tokens, and add_bos_token and add_eos_token. Where these two flags are
+  // given for a tokenizer class of the Llama line, they replace the post-processor, as in
+  // transformers 4, which wrote them. (Transformers 5 omits and ignores them.) Without them the
+  // post-processor is used, as in transformers 5. For other classes they stand in for a missing
+  // post-processor, which neither version does: files made from a GGUF rely on it.
+  // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
+  // defaults for batches and are ignored. `where` names the file in errors. Throws bad_input for
+  // anything malformed, and for every component, option or key whose effect is not implemented,
+  // naming it.
   static Tokenizer from_json(std::string_view tokenizer_json,
                              std::string_view tokenizer_config_json, std::string_view where);
 
@@ -58,19 +59,19 @@ class Tokenizer {
   int32_t vocab_size() const;
   // Looks up exactly this text in the vocabulary and the added tokens, without normalization.
   std::optional<int32_t> token_id(std::string_view token) const;
-  // Returns the token as the vocabulary writes it; nothing for an unknown id.
+  // Returns the token as the vocabulary writes it, or nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
-  // Returns for each id the bytes that the token adds when it follows others; empty for ids without
-  // a token.
+  // Returns for each id the bytes that the token adds when it follows others. They are empty for
+  // ids without a token.
   std::vector<std::string> token_bytes() const;
-  // Returns whether "added_tokens" marks the id as special; false for an unknown id.
+  // Returns whether "added_tokens" marks the id as special. It returns false for an unknown id.
   bool is_special(int32_t id) const;
 
-  // Return the tokens that tokenizer_config.json names; if it names none, BOS is the token that the
-  // post-processor puts first.
+  // These return the tokens that tokenizer_config.json names. If it names none, BOS is the token
+  // that the post-processor puts first.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
-  // Returns BOS if encode() with `add_special` puts it in front of a text; otherwise nothing.
+  // Returns BOS if encode() with `add_special` puts it in front of a text, and otherwise nothing.
   std::optional<int32_t> added_bos() const;
 
  private:
@@ -90,10 +91,11 @@ class StreamDecoder {
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
   ~StreamDecoder();
 
-  // Returns the text that this id completes; empty while a character, or a run of <0xNN> tokens, is
-  // open.
+  // Returns the text that this id completes. It is empty while a character, or a run of <0xNN>
+  // tokens, is open.
   std::string push(int32_t id);
-  // Returns the rest: an unfinished character becomes U+FFFD. Afterwards the decoder is as new.
+  // Returns the rest, in which an unfinished character becomes U+FFFD. Afterwards the decoder is as
+  // new.
   std::string finish();
 
  private:

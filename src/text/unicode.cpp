@@ -83,7 +83,8 @@ bool is_ascii(char c) {
   return static_cast<unsigned char>(c) < 0x80;
 }
 
-// Follows the steps of Unicode 15, section 3.11: decompose, order, compose.
+// Appends the normal form of a text. It follows the steps of Unicode 15, section 3.11, which
+// decompose, order and compose.
 void append_normalized(std::string_view text, NormalForm form, std::string& out) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return is_ascii(c); })) {
     out += text;
@@ -132,7 +133,8 @@ bool is_punctuation(char32_t c) {
   return listed ? !is_in(no, c) : is_in(newer, c);
 }
 
-// Works in pieces that end before an ASCII character, which never combines with what precedes it.
+// Returns the normal form. It works in pieces that end before an ASCII character, which never
+// combines with what precedes it.
 std::string normalize(std::string_view text, NormalForm form, StepBudget& steps) {
   constexpr size_t kPiece = 65536;
   std::string out;

@@ -14,13 +14,13 @@ struct CharacterRange {
 };
 
 // Returns the characters of a pattern class (a two-letter category, a property, a script) that are
-// newer than Unicode 14. Further names: "Digits" and "Punctuation" are those of the pre-tokenizers;
-// "NoPunctuation" is punctuation only in Unicode, not in the library; "NoNFD" and "NoNFKD" are
-// characters that the library does not decompose. Empty for any other name.
+// newer than Unicode 14. There are further names: "Digits" and "Punctuation" are those of the
+// pre-tokenizers; "NoPunctuation" is punctuation only in Unicode, not in the library; "NoNFD" and
+// "NoNFKD" are characters that the library does not decompose. Any other name has no characters.
 std::span<const CharacterRange> newer_characters(std::string_view name);
 
-// The characters of this range have a lower case that is newer than Unicode 14: the character plus
-// `offset`.
+// The characters of this range have a lower case that is newer than Unicode 14. It is the character
+// plus `offset`.
 struct LowercaseRange {
   char32_t first, last;
   int32_t offset;

@@ -17,8 +17,8 @@ inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 struct Utf8Unit {
   enum class Kind : uint8_t { valid, invalid, truncated };
   char32_t code;
-  uint32_t size;  // bytes, >= 1
-  Kind kind;      // truncated: well-formed so far, but `text` ended
+  uint32_t size;  // it counts bytes and is >= 1
+  Kind kind;      // if truncated, it is well-formed so far, but `text` ended
 };
 
 // Decodes the first unit of a non-empty text.
@@ -31,15 +31,15 @@ bool is_valid_utf8(std::string_view text);
 // Returns a copy of `text` where each maximal ill-formed subsequence is one U+FFFD.
 std::string to_valid_utf8(std::string_view text);
 
-// Returns the characters of a valid text.
+// Returns the number of characters of a valid text.
 size_t count_characters(std::string_view text);
 
-// Turns a byte stream into valid UTF-8; holds back at most 3 bytes of an unfinished character.
+// Turns a byte stream into valid UTF-8. It holds back at most 3 bytes of an unfinished character.
 class Utf8Assembler {
  public:
   // Appends every character that is complete, or certainly ill-formed, to `out`.
   void feed(std::string_view bytes, std::string& out);
-  // Ends the stream: an unfinished character becomes U+FFFD.
+  // Ends the stream. An unfinished character becomes U+FFFD.
   void finish(std::string& out);
 
  private:

@@ -7,7 +7,8 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 22;
 
-// Real vocabularies have few holes; a lone huge id must not cost memory.
+// Returns a bound for the ids of this many tokens. Real vocabularies have few holes, and a lone
+// huge id must not cost memory.
 constexpr size_t id_limit(size_t tokens) {
   return 16 * tokens + 4096;
 }
@@ -20,8 +21,8 @@ constexpr size_t id_limit(size_t tokens) {
 
 }  // namespace
 
-// The size of the object bounds the memory: ids beyond id_limit() are refused before the table
-// grows.
+// Reads the tokens. The size of the object bounds the memory: ids beyond id_limit() are refused
+// before the table grows.
 Vocabulary::Vocabulary(const Json& tokens, std::string_view where) {
   if (tokens.size() > kMaxTokens) {
     throw Error(

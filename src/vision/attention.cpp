@@ -10,7 +10,7 @@
 namespace walsh::vision {
 namespace {
 
-constexpr int64_t kQueries = 32;  // of one block
+constexpr int64_t kQueries = 32;  // a block has this many queries
 constexpr int64_t kLanes = 16;    // Ops::weigh takes rows of a multiple of this
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Reads the vision part of the config.json of each family that has one.
+// Reads the vision part of config.json for each family that has one.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ inline constexpr int32_t kNoToken = -1;
 
 // Says how an image stands in a prompt.
 struct PromptForm {
-  int32_t placeholder = kNoToken;  // the token that templates write
-  std::string text;                // what its text is replaced with before a prompt is tokenized
-  int32_t image = kNoToken;        // stands for each row
-  // These stand in front of the rows, behind each row of the grid, and behind all; where there are
-  // two of the last kinds, `end` replaces the last `row_end`.
+  int32_t placeholder = kNoToken;  // templates write this token
+  std::string text;                // its text is replaced with this before a prompt is tokenized
+  int32_t image = kNoToken;        // it stands for each row
+  // `begin` stands in front of the rows, `row_end` behind each row of the grid, and `end` behind
+  // all. Where both of the latter would follow each other, `end` replaces the last `row_end`.
   int32_t begin = kNoToken, row_end = kNoToken, end = kNoToken;
   bool bidirectional = false;
 };
@@ -31,17 +31,17 @@ struct VisionModel {
   PromptForm prompt;
 };
 
-// Holds what a family reads.
+// Holds the files that a family reads.
 struct VisionFiles {
-  const Json& config;     // of the whole model
-  const Json& processor;  // of images
+  const Json& config;     // it is that of the whole model
+  const Json& processor;  // it describes how images are processed
   const Tokenizer& tokenizer;
-  std::string where;  // of the config, for messages
+  std::string where;  // messages name the config by this
   std::string processor_where;
 };
 
 struct VisionFamily {
-  std::string_view model_type;  // of the whole model
+  std::string_view model_type;  // config.json has it for the whole model
   VisionModel (*read)(const VisionFiles& files);
   bool has_axes = false;  // ImageEmbedding::grid_rows
 };

@@ -1,4 +1,4 @@
-// Gemma 3: the tower of SigLIP, means of patches, a norm and a product.
+// Gemma 3 has the tower of SigLIP. Its projector takes means of patches, a norm and a product.
 #include <cmath>
 
 #include "vision/family.h"

@@ -1,4 +1,5 @@
-// Mistral 3: the tower of Pixtral with 2-D rope, a merger of patches, two products.
+// Mistral 3 has the tower of Pixtral with 2-D rope. Its projector merges patches and has two
+// products.
 #include "vision/family.h"
 #include "walsh/error.h"
 
@@ -52,7 +53,8 @@ TowerDesc read_tower(const VisionFiles& files, int64_t side) {
   return tower;
 }
 
-// Hidden states are counted from the end: -1 is the last layer's.
+// Makes the tower end at the layer whose hidden states the config names. They are counted from the
+// end, where -1 stands for the last layer's.
 void choose_layers(const VisionFiles& files, TowerDesc& tower) {
   const auto found = files.config.find("vision_feature_layer");
   if (found == files.config.end() || found->is_null()) return;

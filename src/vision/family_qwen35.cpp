@@ -1,5 +1,5 @@
-// Qwen 3.5: 2-D rope and a table of positions that is stretched over the image, blocks of patches
-// that become one row.
+// Qwen 3.5 has a tower with 2-D rope and a table of positions that is stretched over the image.
+// Blocks of patches become one row each.
 #include <cmath>
 
 #include "vision/family.h"

@@ -12,7 +12,8 @@
 namespace walsh::vision {
 namespace {
 
-constexpr int64_t kMaxSide = 1 << 16;  // weights of resizing take memory for each pixel of a side
+// Resizing takes memory for the weights of each pixel of a side.
+constexpr int64_t kMaxSide = 1 << 16;
 
 bool begins_with(std::span<const std::byte> file, size_t offset, std::string_view magic) {
   return file.size() >= offset + magic.size() &&
@@ -112,7 +113,7 @@ int exif_orientation(std::span<const std::byte> tiff) {
   constexpr uint32_t kOrientation = 0x0112, kShort = 3;
   const bool little = begins_with(tiff, 0, "II"), big = begins_with(tiff, 0, "MM");
   if (!little && !big) return 1;
-  // Returns a number of `size` bytes, or 0 if it is not there.
+  // Returns a number of `size` bytes, or 0 if the bytes are not there.
   const auto number = [&](uint64_t offset, uint64_t size) -> uint32_t {
     if (offset + size > tiff.size()) return 0;
     uint32_t value = 0;

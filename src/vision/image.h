@@ -14,23 +14,23 @@ namespace walsh::vision {
 
 struct Image {
   int64_t width = 0, height = 0;
-  std::vector<uint8_t> rgb;  // [height][width][3]
+  std::vector<uint8_t> rgb;  // its shape is [height][width][3]
 };
 
-// Reads a JPEG, PNG or WebP file as Pillow and transformers do: turned as its EXIF orientation
-// says, transparent pixels over white, grey as RGB, CMYK converted without a profile, 16 bits cut
-// to 8. Throws bad_input for another kind of file, a damaged or an animated one; limit for one
-// beyond `limits`.
+// Reads a JPEG, PNG or WebP file as Pillow and transformers do: the image is turned as its EXIF
+// orientation says, transparent pixels are laid over white, grey becomes RGB, CMYK is converted
+// without a profile, and 16 bits are cut to 8. Throws bad_input for another kind of file, a damaged
+// or an animated one, and limit for one beyond `limits`.
 Image decode_image(std::span<const std::byte> file, const std::string& where,
                    const ImageLimits& limits);
 
-// Turns an image as an EXIF orientation of 1 to 8 says; other numbers leave it as it is.
+// Turns an image as an EXIF orientation of 1 to 8 says; any other number leaves it as it is.
 Image turn_image(Image image, int orientation);
 
 // Returns the orientation in a TIFF header and its first directory; 1 if there is none.
 int exif_orientation(std::span<const std::byte> tiff);
 
-// Holds what the decoder of each kind of file gives. `pixels` has 3 channels, or 4 with alpha.
+// Holds the result of the decoder of each kind of file. `pixels` has 3 channels, or 4 with alpha.
 struct DecodedFile {
   int64_t width = 0, height = 0;
   int channels = 3;
@@ -38,7 +38,7 @@ struct DecodedFile {
   int orientation = 1;
 };
 
-// Holds what decoders have to keep in mind while they read a file.
+// Holds the limits and the deadline that decoders obey while they read a file.
 class DecodeGuard {
  public:
   DecodeGuard(const std::string& where, const ImageLimits& limits);

@@ -85,7 +85,7 @@ Json config_of(const WeightSource& source) {
   return parse_json(source.config_json(), source.path() + ": config.json");
 }
 
-// Returns the reader of the model's tower; null without one.
+// Returns the reader of the model's tower, or null for a model without one.
 const vision::VisionFamily* family_of(const Json& config) {
   const auto vision = config.find("vision_config"), type = config.find("model_type");
   if (vision == config.end() || !vision->is_object() || type == config.end() || !type->is_string())
@@ -98,8 +98,8 @@ bool is_checkpoint_folder(const std::string& path) {
   return std::filesystem::is_directory(path, unreadable) && !is_walsh_folder(path);
 }
 
-// Returns the settings of the processor of images: of processor_config.json, where transformers 5
-// writes them, or of preprocessor_config.json.
+// Returns the settings of the processor of images. They are in processor_config.json, where
+// transformers 5 writes them, or in preprocessor_config.json.
 Json processor_of(const std::string& folder, std::string& where) {
   std::error_code unreadable;
   where = folder + "/processor_config.json";

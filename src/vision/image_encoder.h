@@ -1,5 +1,6 @@
-// Turns the file of an image into rows that stand in a prompt where the embeddings of tokens stand:
-// decoding, preprocessing, the vision tower of the model and its projector, on the CPU.
+// Turns the file of an image into rows that stand in a prompt where the embeddings of tokens stand.
+// It decodes and preprocesses the image, then runs the model's vision tower and projector on the
+// CPU.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +17,30 @@
 
 namespace walsh {
 
-// Bounds what a file that somebody sent may cost.
+// Limits how much a file that somebody sent may cost.
 struct ImageLimits {
-  uint64_t bytes = uint64_t{32} << 20;  // of the file
-  int64_t pixels = int64_t{64} << 20;   // width times height, before anything is resized
-  int64_t milliseconds = 10000;         // for decoding the file
+  uint64_t bytes = uint64_t{32} << 20;  // the file may have this many bytes
+  // Width times height may be this much, before anything is resized.
+  int64_t pixels = int64_t{64} << 20;
+  int64_t milliseconds = 10000;  // decoding the file may take this long
 };
 
 struct ImageEmbedding {
   int64_t rows = 0, width = 0;  // `width` is the width of the model's residual stream
-  // These stand where embeddings of tokens stand, after what the family multiplies those with:
-  // [rows][width].
+  // These rows, [rows][width], take the place of tokens' embeddings, behind the family's
+  // multiplication of those.
   std::vector<float> values;
-  // These replace one placeholder of the image in a prompt: tokens that begin, divide and end an
-  // image as they are, and `image_token` for each of `rows`, in order.
+  // These replace one placeholder of the image in a prompt. Tokens that begin, divide and end an
+  // image stand for themselves, and `image_token` stands for each of `rows`, in order.
   std::vector<int32_t> tokens;
   int32_t image_token = 0;
   // Rows of one image see each other in both directions (Gemma 3).
   bool bidirectional = false;
   // If these are not 0, the rope of the text has three axes (Qwen), and rows stand in a grid of
-  // these sizes: an image has to be refused where its rows cannot get such positions.
+  // these sizes. An image has to be refused where its rows cannot get such positions.
   int64_t grid_rows = 0, grid_columns = 0;
-  Checksum content;  // of the file's bytes; the same content gives the same rows
+  // This is the checksum of the file's bytes; the same content gives the same rows.
+  Checksum content;
 };
 
 class ImageEncoder {
@@ -46,8 +49,8 @@ class ImageEncoder {
 
   // Opens the tower of the model that `source` and `tokenizer` were opened from. Returns null where
   // the model has none, or where its file has only the text part; missing_tower says which. The
-  // encoder has `threads` threads of its own (0: one per core). Throws bad_input for a tower that
-  // is not supported or whose tensors are missing.
+  // encoder has `threads` threads of its own; 0 means one per core. Throws bad_input for a tower
+  // that is not supported or whose tensors are missing.
   static std::shared_ptr<const ImageEncoder> open(const WeightSource& source,
                                                   const Tokenizer& tokenizer, int threads = 0,
                                                   const ImageLimits& limits = {});
@@ -55,8 +58,9 @@ class ImageEncoder {
   // Returns the token that chat templates write for an image, which `tokens` of its embedding
   // replace.
   virtual int32_t placeholder() const = 0;
-  // Returns its text, and what has to be written in its place before the prompt is tokenized: what
-  // some families put around it becomes tokens together with the text beside it.
+  // The first returns the placeholder's text, the second the text that replaces it before the
+  // prompt is tokenized. Some families put marks around it, which become tokens together with the
+  // text beside them.
   virtual std::string_view placeholder_text() const = 0;
   virtual std::string_view prompt_text() const = 0;
   // Any thread may call this; calls wait for each other. `where` names the image in messages.

@@ -1,5 +1,5 @@
-// Holds numbers for each place of a grid over an image: its patches, and what the steps of a vision
-// tower make of them.
+// Holds numbers for each place of a grid over an image. They are its patches, and the rows that the
+// steps of a vision tower make of them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 namespace walsh::vision {
 
 struct Rows {
-  int64_t rows = 0, columns = 0, width = 0;  // of the grid; of a row
-  AlignedArray<float> values;                // [rows * columns][width]
+  // The grid has rows and columns, and each place has `width` numbers.
+  int64_t rows = 0, columns = 0, width = 0;
+  AlignedArray<float> values;  // their shape is [rows * columns][width]
 
   Rows() = default;
   Rows(int64_t grid_rows, int64_t grid_columns, int64_t row_width)

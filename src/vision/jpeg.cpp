@@ -14,7 +14,7 @@ namespace walsh::vision {
 namespace {
 
 constexpr int kExif = JPEG_APP0 + 1;
-constexpr char kExifName[] = "Exif\0";  // and the zero that ends the literal
+constexpr char kExifName[] = "Exif\0";  // it includes the zero that ends the literal
 
 // jpeg_decompress_struct::client_data points to this.
 struct Failure {
@@ -65,7 +65,7 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // Both return whether they succeeded.
+  // These two return whether they succeeded.
   bool read_header() {
     if (setjmp(failure_.jump) != 0) return false;
     jpeg_create_decompress(&info_);
@@ -78,7 +78,8 @@ class JpegReader {
     info_.out_color_space = has_ink_ ? JCS_CMYK : JCS_RGB;
     return true;
   }
-  // Writes [height][width][3]; `row` has room for 4 bytes of each pixel of a row.
+  // Writes the pixels to `rgb`, [height][width][3]; `row` has room for 4 bytes of each pixel of a
+  // row.
   bool read_rows(uint8_t* rgb, uint8_t* row) {
     if (setjmp(failure_.jump) != 0) return false;
     jpeg_start_decompress(&info_);

@@ -11,7 +11,8 @@
 namespace walsh::vision {
 namespace {
 
-constexpr png_alloc_size_t kMaxChunk = 8U << 20;  // bytes of what a text or a profile may become
+// What a text or a profile becomes may have this many bytes.
+constexpr png_alloc_size_t kMaxChunk = 8U << 20;
 constexpr png_uint_32 kMaxSide = 1U << 26, kMaxChunks = 1000;
 
 struct Failure {
@@ -42,7 +43,7 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  // Both return whether they succeeded.
+  // These two return whether they succeeded.
   bool read_header() {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &failure_, leave, pass_over);
     if (png_ == nullptr) return false;
@@ -67,7 +68,7 @@ class PngReader {
     if (channels() != 3 && channels() != 4) png_error(png_, "its colours are of no known kind");
     return true;
   }
-  // Writes [height][width][channels()].
+  // Writes the pixels, [height][width][channels()].
   bool read_rows(uint8_t* pixels) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     const size_t row_bytes = png_get_rowbytes(png_, info_);

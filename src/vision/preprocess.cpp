@@ -11,8 +11,8 @@ namespace walsh::vision {
 namespace {
 
 constexpr int64_t kMaxSide = 1 << 16;
-constexpr double kMaxAspect = 200;              // of Sizing::area
-constexpr int64_t kBilinear = 2, kBicubic = 3;  // numbers of Pillow
+constexpr double kMaxAspect = 200;              // Sizing::area allows sides of this ratio
+constexpr int64_t kBilinear = 2, kBicubic = 3;  // these are Pillow's numbers
 
 void read_colours(const Json& object, const char* key, const std::string& where, float (&to)[3]) {
   const Json* list = find_array(object, key, where);
@@ -25,7 +25,7 @@ void read_colours(const Json& object, const char* key, const std::string& where,
 
 void read_size(const Json& object, PreprocessRule& rule, const std::string& where) {
   constexpr int64_t kMost = int64_t{1} << 40;
-  // Files of earlier versions have these beside the size.
+  // Files of earlier versions have these keys beside `size`.
   if (rule.sizing == Sizing::area) {
     rule.min_pixels = find_int(object, "min_pixels", where, 1, kMost).value_or(rule.min_pixels);
     rule.max_pixels = find_int(object, "max_pixels", where, 1, kMost).value_or(rule.max_pixels);

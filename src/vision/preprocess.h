@@ -13,8 +13,8 @@ namespace walsh::vision {
 
 // Says how the new size of an image follows from its own.
 enum class Sizing : uint8_t {
-  box,    // shrunk into height x width, then rounded up to the step
-  fixed,  // height x width
+  box,    // the image shrinks into height x width, then sides are rounded up to the step
+  fixed,  // the image gets height x width
   area    // rounded to the step, with min_pixels to max_pixels pixels
 };
 
@@ -25,7 +25,7 @@ struct PreprocessRule {
   int64_t step = 1;  // sides become multiples of it
   bool resize = true;
   Filter filter = Filter::bicubic;
-  // A pixel value x becomes (x - mean) / deviation, x in 0 ... 255.
+  // A pixel value x from 0 to 255 becomes (x - mean) / deviation.
   float mean[3] = {}, deviation[3] = {1, 1, 1};
 };
 
@@ -37,7 +37,7 @@ PreprocessRule read_preprocess(const Json& object, PreprocessRule defaults,
 inline constexpr float kClipMean[3] = {0.48145466F, 0.4578275F, 0.40821073F};
 inline constexpr float kClipDeviation[3] = {0.26862954F, 0.26130258F, 0.27577711F};
 
-// Sets mean and deviation for values in 0 ... 1.
+// Sets mean and deviation from statistics of values in 0 ... 1.
 void set_normalization(PreprocessRule& rule, const float (&mean)[3], const float (&deviation)[3]);
 
 struct ImageSize {

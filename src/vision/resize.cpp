@@ -6,10 +6,10 @@
 namespace walsh::vision {
 namespace {
 
-// Says which values a new one is the weighted sum of: value i begins at first[i].
+// Says for each new value which old ones it is the weighted sum of: value i begins at first[i].
 struct Windows {
   std::vector<int64_t> first, count;
-  std::vector<int32_t> weights;  // [new values][most]
+  std::vector<int32_t> weights;  // their shape is [new values][most]
   int64_t most = 0;
   int shift = 0;
 };
@@ -49,7 +49,7 @@ Windows make_windows(int64_t from, int64_t to, Filter filter) {
     w.first.push_back(begin);
     w.count.push_back(count);
   }
-  // As many bits as leave the largest weight within 16 bits.
+  // The weights get as many bits as leave the largest one within 16 bits.
   while (w.shift < 22 && static_cast<int>(0.5 + largest * (1 << (w.shift + 1))) < (1 << 15))
     ++w.shift;
   w.weights.reserve(weights.size());

@@ -13,7 +13,7 @@ namespace {
 // ends meet the ends of the image.
 struct Place {
   int64_t first, second;
-  float share;  // of the second one
+  float share;  // the second one has this share
 };
 
 Place place_of(int64_t position, int64_t count, int64_t side) {
@@ -53,7 +53,8 @@ Tower::Norm Tower::read_norm(const TowerTensors& tensors, const std::string& nam
   return norm;
 }
 
-// Patches of frames that are equal are multiplied with the sum of their matrices.
+// Reads the matrix of patches. The frames of an image are equal, so they are multiplied with the
+// sum of their matrices.
 TowerMatrix Tower::read_patches(const TowerTensors& tensors) const {
   const int64_t area = desc_.patch * desc_.patch, cols = 3 * area;
   std::vector<int64_t> shape = {desc_.width, 3, desc_.patch, desc_.patch};
@@ -133,7 +134,7 @@ void Tower::normalize(const Norm& norm, const Rows& x, Rows& out, ThreadPool& po
   });
 }
 
-// Returns cosines and sines of every row, [count][2][head_dim / 2].
+// Returns cosines and sines for every row, with the shape [count][2][head_dim / 2].
 std::vector<float> Tower::find_angles(const Rows& x) const {
   if (desc_.rope_theta == 0) return {};
   const int64_t dim = desc_.head_dim(), quarter = dim / 4, half = dim / 2;

@@ -17,7 +17,8 @@ class Tower {
 
   // Returns the rows that stand in the prompt.
   Rows run(const Rows& patches, ThreadPool& pool) const;
-  int64_t width() const { return width_; }  // of these rows
+  // Returns how many values each of these rows has.
+  int64_t width() const { return width_; }
 
  private:
   struct Norm {
@@ -26,7 +27,7 @@ class Tower {
   };
   struct Layer {
     Norm norm1, norm2;
-    std::vector<TowerMatrix> qkv;  // one matrix, or three
+    std::vector<TowerMatrix> qkv;  // there is one matrix, or there are three
     TowerMatrix out, gate, up, down;
   };
   struct StepWeights {
@@ -52,7 +53,7 @@ class Tower {
 
   TowerDesc desc_;
   TowerMatrix patches_;
-  std::vector<float> table_;  // [table_side^2][width]
+  std::vector<float> table_;  // its shape is [table_side^2][width]
   std::vector<Layer> layers_;
   std::vector<StepWeights> before_, after_;
   int64_t width_ = 0;

@@ -10,10 +10,10 @@
 
 namespace walsh::vision {
 
-// Holds a matrix as the checkpoint has it, in place, with its bias.
+// Holds a matrix with its bias, in place as the checkpoint has it.
 struct TowerMatrix {
   Tensor weights;
-  std::vector<float> bias;  // [rows] or empty
+  std::vector<float> bias;  // its shape is [rows], or it is empty
 };
 
 class TowerTensors {
@@ -21,7 +21,7 @@ class TowerTensors {
   TowerTensors(std::shared_ptr<const Checkpoint> checkpoint, std::vector<std::string> prefixes)
       : checkpoint_(std::move(checkpoint)), prefixes_(std::move(prefixes)) {}
 
-  // Throw bad_input for a tensor that is missing, has another shape or is no float.
+  // These throw bad_input for a tensor that is missing, has another shape or is no float.
   TowerMatrix matrix(const std::string& name, int64_t rows, int64_t cols, bool bias) const;
   std::vector<float> vector(const std::string& name, int64_t size) const;
   // Returns the values of a tensor of this shape as float32.
@@ -34,7 +34,7 @@ class TowerTensors {
   std::vector<std::string> prefixes_;
 };
 
-// Returns a matrix of its own memory from float32 values.
+// Returns a matrix that owns its memory, from float32 values.
 TowerMatrix float_matrix(std::vector<float> values, int64_t rows, int64_t cols);
 
 }  // namespace walsh::vision

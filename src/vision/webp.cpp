@@ -9,7 +9,8 @@
 namespace walsh::vision {
 namespace {
 
-constexpr size_t kPiece = size_t{64} << 10;  // bytes that are decoded between looks at the clock
+// This many bytes are decoded between looks at the clock.
+constexpr size_t kPiece = size_t{64} << 10;
 
 struct DeleteDecoder {
   void operator()(WebPIDecoder* decoder) const { WebPIDelete(decoder); }

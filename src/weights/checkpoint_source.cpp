@@ -47,8 +47,8 @@ bool is_zero_bias(const Checkpoint& checkpoint, const TensorInfo& info) {
   return std::ranges::all_of(checkpoint.data(info), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Separates the pairs as which the first `turned` rows of each head are stored: the first rows of
-// all pairs come first.
+// Separates the pairs as which the first `turned` rows of each head are stored, so that the first
+// rows of all pairs come first.
 void separate_pairs(const TensorPart& part, Tensor& tensor) {
   const size_t row_bytes = tensor.data.size() / static_cast<size_t>(part.rows);
   auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
@@ -63,7 +63,7 @@ void separate_pairs(const TensorPart& part, Tensor& tensor) {
   tensor.owner = std::move(memory);
 }
 
-// Returns what the note says about tensors that no text needs.
+// Returns the note about tensors that no text needs.
 std::string left_out(const ModelPlan& plan, size_t tensors) {
   if (plan.whole.empty())
     return std::to_string(tensors) + " tensors that no text needs are left out";
@@ -154,7 +154,7 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
     }
     return checkpoint;
   }
-  // What is left out has the names of the text part, which the first rules give.
+  // Tensors that are left out have the names of the text part, which the first rules give.
   std::vector<NameRule> unused;
   for (const std::string& prefix : plan.left_out)
     unused.push_back({prefix, "", true});
@@ -191,7 +191,7 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
                   ? read_stored_method(checkpoint_->config_json(), checkpoint_->config_place())
                   : method_of(stored)),
       codes_(codes) {
-  std::set<std::string_view> apart;  // sources that are absent, but whose parts are there
+  std::set<std::string_view> apart;  // these sources are absent, but their parts are there
   for (const TensorPart& part : parts) {
     if (find_stored(*checkpoint_, method_, part.source).first == nullptr &&
         find_stored(*checkpoint_, method_, part.name).first != nullptr)
@@ -277,8 +277,8 @@ Checksum CheckpointSource::stored_checksum(const std::string& name) const {
   return known->second;
 }
 
-// Returns the tensors with the scales and the like of quantized values, in the order of their
-// names.
+// Returns the tensors that stand beside quantized values, such as their scales, in the order of
+// their names.
 std::vector<const TensorInfo*> CheckpointSource::beside(const Stored& stored) const {
   std::vector<const TensorInfo*> found;
   if (stored.form == nullptr) return found;
@@ -368,7 +368,8 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   return tensor;
 }
 
-// Returns the size of which a part is a range: the rows of a matrix, the elements of a vector.
+// Returns the size of which a part is a range, which is the number of rows of a matrix and of
+// elements of a vector.
 int64_t& CheckpointSource::units_of(Tensor& tensor, const Stored& stored) {
   const bool vector = stored.form == nullptr && stored.values->shape.size() == 1;
   return vector ? tensor.cols : tensor.rows;
@@ -414,7 +415,8 @@ Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t 
   return tensor;
 }
 
-// Describes a part with a shape. Quantized matrices have two dimensions, or are those of experts.
+// Describes a part with a shape. Quantized matrices have two dimensions, or three if they are those
+// of experts.
 Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;

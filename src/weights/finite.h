@@ -1,4 +1,4 @@
-// Finds values that are not finite, which damaged files have that are without checksums.
+// Finds values that are not finite. Damaged files may have them that are without checksums.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace walsh {
 
-// Throws bad_input naming `where` if the tensor decodes to such a value.
+// Throws bad_input naming `where` if the tensor decodes to a value that is not finite.
 void check_finite(const Tensor& tensor, const std::string& where);
-// Does so for all tensors of a source, and names the first one.
+// Does so for all tensors of a source, and names the first such tensor.
 void check_finite(WeightSource& source);
 
 }  // namespace walsh

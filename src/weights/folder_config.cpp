@@ -28,7 +28,7 @@ const Json* find_walsh(const Json& config) {
   return method != found->end() && *method == kFolderMethod ? &*found : nullptr;
 }
 
-// Reads [kind, block, seed, signs].
+// Reads a rotation, which is written as [kind, block, seed, signs].
 Rotation read_rotation(const Json& value, const std::string& where) {
   const bool complete = value.is_array() && value.size() == 4 && value[0].is_string() &&
                         value[1].is_number_unsigned() && value[2].is_number_unsigned() &&

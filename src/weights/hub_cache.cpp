@@ -19,8 +19,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Returns whether a part of a name can be a file's: it has letters, digits, dots, dashes and
-// underscores, and does not begin with a dot.
+// Returns whether a part of a name can be that of a file. Then it has letters, digits, dots, dashes
+// and underscores, and does not begin with a dot.
 bool is_plain(std::string_view part) {
   const auto plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
@@ -35,8 +35,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, unreadable);
 }
 
-// Returns the commit that a branch or tag of a downloaded repository refers to; empty if there is
-// none.
+// Returns the commit that a branch or tag of a downloaded repository refers to, or an empty text if
+// there is none.
 std::string commit_of(const fs::path& repository, std::string_view revision) {
   std::ifstream file(repository / "refs" / revision);
   std::string commit(kLongestRevision, '\0');
@@ -47,7 +47,7 @@ std::string commit_of(const fs::path& repository, std::string_view revision) {
   return is_plain(commit) ? commit : "";
 }
 
-// Returns the folder of a revision; empty if it was not downloaded.
+// Returns the folder of a revision, or an empty path if it was not downloaded.
 std::string snapshot(const fs::path& repository, std::string_view revision) {
   const fs::path all = repository / "snapshots";
   for (const std::string& commit : {commit_of(repository, revision), std::string(revision)})
@@ -55,7 +55,7 @@ std::string snapshot(const fs::path& repository, std::string_view revision) {
   return "";
 }
 
-// Returns ORG/NAME for models--ORG--NAME; empty for another name.
+// Returns ORG/NAME for models--ORG--NAME, and an empty text for another name.
 std::string name_of(std::string_view folder) {
   if (!folder.starts_with(kPrefix)) return "";
   folder.remove_prefix(kPrefix.size());

@@ -24,7 +24,8 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, unreadable);
 }
 
-// Returns whether a file is a model: projectors of images lie beside those that they belong to.
+// Returns whether a file is a model. Projectors of images are not, which lie beside the models that
+// they belong to.
 bool is_model_file(const fs::path& path) {
   std::error_code unreadable;
   return path.extension() == ".gguf" && !path.filename().string().starts_with("mmproj") &&
@@ -43,7 +44,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-// Returns the model files of a folder; none if it cannot be read.
+// Returns the model files of a folder, or none if it cannot be read.
 std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> files;
   try {

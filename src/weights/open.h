@@ -10,12 +10,12 @@
 namespace walsh {
 
 // Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file.
-// Throws bad_input for what is none of these.
+// Throws bad_input for anything else.
 std::unique_ptr<WeightSource> open_stored(const std::string& path);
 
 // Returns what sentence-transformers' files beside a model say of its embeddings
-// (io/sentence_files.h), also if it was quantized since; empty if there are none. Throws bad_input
-// for what is malformed or not supported.
+// (io/sentence_files.h), also if it was quantized since. The text is empty if there are none.
+// Throws bad_input for files that are malformed or not supported.
 std::string embedding_json(const WeightSource& source);
 
 // Returns the description of the model whose weights these are, without a layer that predicts

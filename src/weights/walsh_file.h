@@ -1,5 +1,5 @@
-// Reads walsh files: GGUF v3 whose coded tensors are plain I8 arrays, described by `walsh.*`
-// metadata (docs/formats/file.md).
+// Reads walsh files. They are GGUF v3, and their coded tensors are plain I8 arrays that `walsh.*`
+// metadata describe (docs/formats/file.md).
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ namespace walsh {
 
 namespace keys {
 inline constexpr const char* kVersion = "walsh.format_version";
-// It has u64 low, high: the XXH3-128 of everything before the tensor data, with these 16 bytes set
-// to zero. Every file from kCheckedVersion on has it.
+// It has the two u64, low and high, of the XXH3-128 of everything before the tensor data, with
+// these 16 bytes set to zero. Every file from kCheckedVersion on has it.
 inline constexpr const char* kHeader = "walsh.header.checksum";
 inline constexpr const char* kFamily = "walsh.family";
 inline constexpr const char* kProducer = "walsh.producer";
@@ -31,27 +31,33 @@ inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
 inline constexpr const char* kTokenizerConfig = "walsh.hf.tokenizer_config";
 // It is absent where the checkpoint says nothing about embeddings.
 inline constexpr const char* kEmbedding = "walsh.embedding";
-// Parallel arrays, one element per tensor (shape, checksum: two; rotation: four per pass).
+// These are parallel arrays with one element per tensor. Shape and checksum have two, and a
+// rotation has four per pass.
 inline constexpr const char* kNames = "walsh.tensor.name";
 inline constexpr const char* kFormats = "walsh.tensor.format";
-inline constexpr const char* kShapes = "walsh.tensor.shape";  // u64 rows, cols
+inline constexpr const char* kShapes = "walsh.tensor.shape";  // each tensor has u64 rows and cols
 inline constexpr const char* kSources = "walsh.tensor.source_type";
-inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
-inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
-inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
-// These are the matrices whose columns were multiplied by scales that no norm contains (inputs
-// balanced by calibration), and those scales, f32 [cols] of each matrix, one after the other.
+inline constexpr const char* kLinear = "walsh.tensor.linear";  // each tensor has a u8
+// Each pass of a tensor has u32 kind, block, seed and signs.
+inline constexpr const char* kRotations = "walsh.tensor.rotation";
+// Each tensor has the same four u32 once.
+inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";
+// The first has the matrices whose columns were multiplied by scales that no norm contains, because
+// calibration balanced their inputs. The second has those scales, f32 [cols] of each matrix, one
+// after the other.
 inline constexpr const char* kScaled = "walsh.balance.tensor";
 inline constexpr const char* kScales = "walsh.balance.scale";
-inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
-inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
+// Each tensor has an f32, which was measured in the balanced basis.
+inline constexpr const char* kErrors = "walsh.tensor.nmse";
+// Each tensor has the u64 low and high of its XXH3-128.
+inline constexpr const char* kChecksums = "walsh.tensor.checksum";
 }  // namespace keys
 
 // Since this version the header has a checksum, and rotations of a folded model are seeded by the
 // names of activations instead of their numbers.
 inline constexpr uint64_t kCheckedVersion = 3;
 
-// Returns the name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
+// Returns the name of a stored array in the file, which is the tensor's own name or NAME.SUFFIX.
 std::string stored_name(const std::string& tensor, const std::string& suffix);
 
 struct StoredTensor {
@@ -64,25 +70,26 @@ struct StoredTensor {
   Rotation output_rotation = kNoRotation;
   double nmse = 0;
   Checksum checksum;
-  std::vector<std::span<const std::byte>> arrays;  // in the order of array_specs
+  std::vector<std::span<const std::byte>> arrays;  // they are in the order of array_specs
   uint64_t bytes = 0;
 };
 
 class WalshFile : public WeightSource {
  public:
-  // Throws bad_input unless the file is a complete walsh file of a known version whose header
-  // matches its checksum.
+  // Opens a file. Throws bad_input unless the file is a complete walsh file of a known version
+  // whose header matches its checksum.
   static std::unique_ptr<WalshFile> open(const std::string& path);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(const std::string& name) const;
-  std::string recipe() const { return recipe_; }  // JSON
+  std::string recipe() const { return recipe_; }  // it is JSON
   std::string producer() const { return producer_; }
-  // Returns the argument of ResidualFold, if the model is folded.
+  // Returns the rotation with which ResidualFold folded the model, if it is folded.
   const std::optional<Rotation>& fold() const { return fold_; }
-  // Returns the factors of a matrix's columns, [cols], if no norm contains them; otherwise empty.
+  // Returns the factors of a matrix's columns, [cols], if no norm contains them, and otherwise
+  // none.
   std::span<const float> column_scales(const std::string& name) const;
-  uint64_t version() const { return version_; }  // of the file format
+  uint64_t version() const { return version_; }  // it is that of the file format
   uint64_t file_bytes() const { return file_->bytes().size(); }
   // Throws bad_input, naming the tensor, if its content does not match the stored checksum.
   void verify(const StoredTensor& tensor) const;
@@ -90,7 +97,8 @@ class WalshFile : public WeightSource {
   std::string path() const override { return file_->path(); }
   std::vector<std::string> notes() const override { return notes_; }
   std::string_view config_json() const override { return config_; }
-  // Returns what the checkpoint said about embeddings (weights/open.h); empty: nothing.
+  // Returns what the checkpoint said about embeddings (weights/open.h); it is empty if it said
+  // nothing.
   std::string_view embedding_json() const { return embedding_; }
   std::string_view generation_config_json() const override { return generation_config_; }
   std::string_view tokenizer_json() const override { return tokenizer_; }
@@ -98,7 +106,8 @@ class WalshFile : public WeightSource {
   bool contains(const std::string& name) const override { return find(name) != nullptr; }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
-  // Verifies the checksum. Reading every byte once costs little compared with packing it.
+  // Loads a tensor and verifies its checksum. Reading every byte once costs little compared with
+  // packing it.
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
   bool folded() const override { return fold_.has_value(); }

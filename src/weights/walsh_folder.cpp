@@ -16,13 +16,14 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of the arrays that kernels read
+constexpr size_t kAlignment = 64;  // the arrays that kernels read have this alignment
 
 [[noreturn]] void refuse(const std::string& where, const std::string& reason) {
   throw Error(ErrorCode::bad_input, where, reason);
 }
 
-// Bounds rotations as walsh files do: what a few bytes ask for must not take hours to make.
+// Bounds rotations as walsh files do, because a few bytes must not ask for one that takes hours to
+// make.
 void check_rotations(const FolderConfig& config, const Checkpoint& checkpoint) {
   OrthogonalWork work;
   for (const auto& [name, module] : config.modules) {
@@ -62,7 +63,7 @@ std::unique_ptr<WalshFolder> WalshFolder::open(const std::string& folder) {
   check_rotations(config, opened);
   opened.correct_config(plain_config(opened.config_json(), place),
                         folder + ": its linear layers are coded (" + described(config) + ")");
-  std::set<std::string> left_out;  // of parts of the model that walsh does not run
+  std::set<std::string> left_out;  // walsh does not run these parts of the model
   for (const TensorInfo& info : opened.tensors())
     left_out.insert(info.name);
   Checkpoint completed = complete_checkpoint(std::move(opened));

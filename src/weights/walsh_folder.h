@@ -14,12 +14,13 @@ namespace walsh {
 
 class WalshFolder : public WeightSource {
  public:
-  // Throws what Checkpoint::open, read_folder_config and parse_config throw, and bad_input for a
-  // module whose arrays are missing or do not have the sizes that its shape requires.
+  // Opens a folder. Throws what Checkpoint::open, read_folder_config and parse_config throw, and
+  // bad_input for a module whose arrays are missing or do not have the sizes that its shape
+  // requires.
   static std::unique_ptr<WalshFolder> open(const std::string& folder);
 
   const std::string& producer() const { return config_.producer; }
-  const std::string& recipe() const { return config_.recipe; }  // JSON
+  const std::string& recipe() const { return config_.recipe; }  // it is JSON
 
   std::string path() const override { return dense_.path(); }
   std::vector<std::string> notes() const override;
@@ -30,7 +31,7 @@ class WalshFolder : public WeightSource {
   std::string_view tokenizer_json() const override { return dense_.tokenizer_json(); }
   std::string_view tokenizer_config_json() const override { return dense_.tokenizer_config_json(); }
   bool contains(const std::string& name) const override;
-  // Parts of fused matrices have their own names.
+  // Returns the names of all tensors. Parts of fused matrices have their own names.
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   StoredForm form_of(const std::string& name) const override;
@@ -40,27 +41,28 @@ class WalshFolder : public WeightSource {
  private:
   struct Coded {
     StoredModule form;
-    std::vector<const TensorInfo*> arrays;  // in the order of array_specs
+    std::vector<const TensorInfo*> arrays;  // they are in the order of array_specs
   };
-  // Says where a tensor is stored: in all of a coded matrix, or in the rows of a part.
+  // Says whether a tensor is stored in all of a coded matrix or in the rows of a part.
   struct Found {
-    const Coded* coded = nullptr;      // null: not coded
-    const TensorPart* part = nullptr;  // null: the whole matrix
+    const Coded* coded = nullptr;      // null means that it is not coded
+    const TensorPart* part = nullptr;  // null means the whole matrix
   };
 
   WalshFolder(FolderConfig config, CheckpointSource dense)
       : config_(std::move(config)), dense_(std::move(dense)), checkpoint_(dense_.checkpoint()) {}
-  // Skips modules whose tensors are among those left out: walsh does not run them.
+  // Finds the arrays of all modules but those whose tensors are among the ones left out, because
+  // walsh does not run them.
   void bind_modules(const std::set<std::string>& left_out);
   void add_parts(const std::vector<TensorPart>& parts);
   Found find(const std::string& name) const;
   Tensor load_whole(const Coded& coded, const std::string& name) const;
 
   FolderConfig config_;
-  CheckpointSource dense_;  // for tensors that are not coded
+  CheckpointSource dense_;  // it has the tensors that are not coded
   std::shared_ptr<const Checkpoint> checkpoint_;
-  std::map<std::string, Coded> coded_;       // by the name of the weight
-  std::map<std::string, TensorPart> parts_;  // of coded weights, by their names
+  std::map<std::string, Coded> coded_;       // the key is the name of the weight
+  std::map<std::string, TensorPart> parts_;  // coded weights have these, by their names
 };
 
 }  // namespace walsh

@@ -18,7 +18,7 @@ def _route_kernel(logits, weights, ids, experts, row_step, CHOSEN: tl.constexpr,
     x = x.to(tl.float32)
     p = tl.exp(x - tl.max(x, 0))
     p = p / tl.sum(p, 0)
-    place = tl.full([LANES], -1, tl.int32)  # of each expert among the chosen ones
+    place = tl.full([LANES], -1, tl.int32)  # each expert has its place among the chosen ones
     for i in tl.static_range(CHOSEN):
         best = lane == tl.argmax(x, 0)
         place = tl.where(best, i, place)

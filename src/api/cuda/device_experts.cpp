@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// At most so many slots are multiplied together: results of more would take too much memory.
+// At most this many slots are multiplied together: results of more would take too much memory.
 constexpr int64_t kMostSlots = 16384;
 
 int64_t most_rows(int chosen) {
@@ -55,10 +55,10 @@ void check(const DeviceExperts::Shape& shape) {
   refuse("experts", fmt::format("gate and up of {} rows, down of {} columns", rows, shape.width()));
 }
 
-// An input may have several forms, which layers read.
+// Holds the forms of an input that layers read: each has its own rotation, padding or groups.
 struct Inputs {
   std::vector<cuda::Activations> values;
-  std::vector<cuda::InputForm> forms;  // of each of the values
+  std::vector<cuda::InputForm> forms;  // each describes the value of the same index
 
   // Finds the form of a pass, or adds it with memory for `rows` vectors.
   size_t add(const PlacedWeights& w, size_t pass, int64_t rows) {
@@ -83,10 +83,10 @@ struct Inputs {
   }
 };
 
-// Multiplies every slot by a layer of its expert.
+// Describes a product of every slot with a layer of its expert.
 struct LayerProduct {
   const PlacedWeights* weights = nullptr;
-  std::vector<size_t> input;  // of its passes
+  std::vector<size_t> input;  // each pass reads the input of this index
   float* y = nullptr;
   int64_t ldy = 0;
 };
@@ -114,8 +114,8 @@ cuda::Buffer array(int64_t count, size_t size) {
 struct DeviceExperts::Impl {
   Shape shape;
   int device = 0;
-  bool tiles = false;  // there are tile kernels for all layers
-  int64_t stride = 0;  // bytes from an expert to the next one
+  bool tiles = false;  // all layers have tile kernels
+  int64_t stride = 0;  // an expert lies this many bytes in front of the next one
   std::vector<std::vector<PlacedWeights>> experts;
 
   cuda::ExpertPlan plan(int64_t rows, int chosen) const {
@@ -126,7 +126,7 @@ struct DeviceExperts::Impl {
 
 namespace {
 
-// A call for some rows needs these buffers.
+// Holds the buffers that a call for some rows needs.
 struct Work {
   Inputs first, last;
   std::vector<LayerProduct> to_gates;

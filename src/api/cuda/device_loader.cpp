@@ -11,7 +11,8 @@
 namespace walsh {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of page-locked memory for copies
+// Copies pass through this much page-locked memory.
+constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
 
 // Returns the weights as a tensor that the encoder reads where it is.
 Tensor tensor_of(const MatrixView& weights) {
@@ -25,7 +26,7 @@ Tensor tensor_of(const MatrixView& weights) {
   return tensor;
 }
 
-// Encodes on the host, except for the search of trellis tiles.
+// Encodes a layer on the host; only the search of trellis tiles runs on the GPU.
 Tensor encode_beside(cuda::GpuEncoder& encoder, const LayerForm& form, const Tensor& source,
                      const EncodeOptions& options, ThreadPool& pool, cuda::Stream stream,
                      double* error, double* norm) {
@@ -52,7 +53,7 @@ DeviceLoader::~DeviceLoader() = default;
 
 DeviceLoader& DeviceLoader::of(int device) {
   static std::mutex mutex;
-  // They are never destroyed: the driver may be gone before static objects are.
+  // The loaders are never destroyed, because the driver may be gone before static objects are.
   static auto& loaders = *new std::map<int, std::unique_ptr<DeviceLoader>>;
   const std::lock_guard lock(mutex);
   std::unique_ptr<DeviceLoader>& loader = loaders[device];

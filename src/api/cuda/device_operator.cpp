@@ -12,7 +12,8 @@
 namespace walsh {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{2} << 20;  // of pinned memory for copies
+// Copies pass through this much page-locked memory.
+constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
 
 uint64_t lent_bytes(int64_t bytes) {
   return static_cast<uint64_t>(round_up(bytes, static_cast<int64_t>(cuda::MemoryPool::kAlignment)));
@@ -32,7 +33,7 @@ struct DeviceOperator::Impl {
   void find_kernels();
 };
 
-// Must be called on the layer's device.
+// Finds out whether batches have kernels. The layer's device must be the current one.
 void DeviceOperator::Impl::find_kernels() {
   in_batches = true;
   for (size_t p = 0; p < weights.pass.size(); ++p) {
@@ -113,9 +114,10 @@ uint64_t DeviceOperator::workspace_bytes(int64_t rows, DType type) const {
   uint64_t sum = type == DType::f32 ? 0 : lent_bytes(rows * w.form.rows * 4);
   for (size_t p = 0; p < w.pass.size(); ++p) {
     sum += lent_bytes(vectors * cols);
-    sum += 2 * lent_bytes(vectors * (cols / w.group(p)) * 4);  // scales and sums
+    // Scales and sums take the same memory.
+    sum += 2 * lent_bytes(vectors * (cols / w.group(p)) * 4);
   }
-  if (impl_->has_batch(rows)) {  // three buffers
+  if (impl_->has_batch(rows)) {  // a batch has three buffers
     sum += lent_bytes(static_cast<int64_t>(cuda::BatchSpace::bytes(rows, cols, w.planes()))) +
            3 * cuda::MemoryPool::kAlignment;
   }
@@ -130,7 +132,7 @@ void DeviceOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, Wo
   const cuda::MemoryPool::Scope scope(lent);
   const PlacedWeights& w = impl_->weights;
   const bool rounded = x.type != DType::f32;
-  cuda::Buffer sums;  // the product in float32
+  cuda::Buffer sums;  // it holds the product in float32
   if (rounded) sums = cuda::Buffer(static_cast<uint64_t>(x.rows * w.form.rows * 4));
   cuda::BatchSpace batch;
   if (impl_->has_batch(x.rows))

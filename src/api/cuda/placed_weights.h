@@ -13,7 +13,7 @@ namespace walsh {
 
 struct PlacedWeights {
   LayerForm form;
-  int64_t padded = 0;  // stored columns
+  int64_t padded = 0;  // a stored row has this many columns
   std::vector<cuda::Matrix> pass;
 
   PlacedWeights() = default;
@@ -25,7 +25,7 @@ struct PlacedWeights {
   // Returns the columns per scale of the int8 inputs of a pass.
   int group(size_t p) const;
   int planes() const { return form.format->activation_planes; }
-  int64_t quantized_cols() const;  // of the int8 inputs
+  int64_t quantized_cols() const;  // the int8 inputs have this many columns
   uint64_t bytes() const;
   // Decodes all rows to out[rows][padded].
   void dequantize(DType type, void* out, cuda::Stream stream) const;

@@ -25,7 +25,7 @@ Checksum Calibration::checksum(int site, int expert) {
   const InputMoments& moments = this->moments(site, expert);
   ChecksumStream sum;
   sum.update(std::as_bytes(std::span(&moments.tokens, 1)));
-  for (int64_t c = 0; c < moments.width; ++c) {  // the upper triangle, row by row
+  for (int64_t c = 0; c < moments.width; ++c) {  // the upper triangle is stored row by row
     const float* row = moments.sums.data() + c * moments.width;
     sum.update(std::as_bytes(std::span(row + c, static_cast<size_t>(moments.width - c))));
   }
@@ -44,7 +44,7 @@ std::shared_ptr<const ErrorFeedback> Calibration::feedback(int site, int expert,
                                                            int64_t padded) {
   const bool known = feedback_ && site == site_ && expert == expert_;
   if (!known || rotation != rotation_ || padded != feedback_->size()) {
-    feedback_.reset();  // freed first, unless a tensor is still encoded with it
+    feedback_.reset();  // it is freed first, unless a tensor is still encoded with it
     feedback_ = std::make_shared<const ErrorFeedback>(moments(site, expert), scales, rotation,
                                                       padded, pool_);
     site_ = site;

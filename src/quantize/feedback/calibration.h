@@ -1,4 +1,4 @@
-// Gives a compressor what was measured on a calibration text, per site.
+// Gives a compressor the measurements of a calibration text for each site.
 #pragma once
 
 #include <map>
@@ -19,14 +19,14 @@ class Calibration {
   // `pool` must outlive this object.
   Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool);
 
-  // Returns what users should know about the measurements; usually empty.
+  // Returns a text that users should read about the measurements; it is usually empty.
   std::string note() const { return statistics_->note(); }
   // Measures the layer of a site, if its moments are not known yet.
   void measure(int site) { statistics_->moments(site); }
   // Returns the root mean square of every channel of a site.
   std::vector<float> rms(int site);
-  // Returns a checksum of everything measured at a site: for the tokens of one expert, or with -1
-  // for all tokens.
+  // Returns a checksum of everything that was measured at a site for the tokens of one expert, or
+  // for all tokens if `expert` is -1.
   Checksum checksum(int site, int expert);
   // Returns whether enough tokens were measured for feedback.
   bool suffices(int site, int expert);
@@ -45,7 +45,7 @@ class Calibration {
   ThreadPool& pool_;
   std::map<std::pair<int, int>, Checksum> checksums_;
   std::shared_ptr<const ErrorFeedback> feedback_;
-  int site_ = -1, expert_ = -1;  // of feedback_
+  int site_ = -1, expert_ = -1;  // feedback_ belongs to them
   Rotation rotation_;
 };
 

@@ -46,7 +46,7 @@ int64_t triangle(int64_t rows) {
   return rows * (rows + 1) / 2;
 }
 
-// Returns which rows of the tensor in which it is stored a matrix has.
+// Returns the rows that a matrix has within the tensor in which it is stored.
 std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   std::vector<int64_t> result;
   if (part != nullptr && !part->groups.empty()) {
@@ -59,7 +59,7 @@ std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   const int64_t first = part != nullptr ? part->first_row : 0;
   for (int64_t row = 0; row < rows; ++row) {
     int64_t from = row;
-    if (part != nullptr && part->turned != 0) {  // as CheckpointSource separates pairs
+    if (part != nullptr && part->turned != 0) {  // CheckpointSource separates pairs in the same way
       const int64_t in_head = row % part->head_dim, half = part->turned / 2;
       if (in_head < part->turned) from += in_head < half ? in_head : in_head - part->turned + 1;
     }
@@ -68,7 +68,7 @@ std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   return result;
 }
 
-// Returns whether a matrix was measured by itself, as experts that share a tensor are, too.
+// Returns whether a matrix was measured by itself. Experts that share a tensor are, too.
 bool measured_by_itself(const CheckpointSource::Place& place) {
   return place.part == nullptr || place.part->shape.size() == 3;
 }

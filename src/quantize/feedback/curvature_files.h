@@ -1,7 +1,7 @@
-// Reads what `python -m walsh.curvature` has measured of a checkpoint: the second moments of the
-// gradients of its loss at the outputs of its matrices (docs/calibration.md). They are a folder
-// with a safetensors file per layer; a tensor has the upper triangle of the mean of g g^T, row by
-// row.
+// Reads the measurements of a checkpoint by `python -m walsh.curvature`, which are the second
+// moments of the gradients of its loss at the outputs of its matrices (docs/calibration.md). The
+// folder has a safetensors file per layer; a tensor has the upper triangle of the mean of g g^T,
+// row by row.
 #pragma once
 
 #include <cstddef>
@@ -26,25 +26,26 @@ class CurvatureFiles {
   explicit CurvatureFiles(const std::string& folder);
 
   const std::string& path() const { return folder_; }
-  // Throws bad_input unless it was measured on the text with this checksum (CalibrationText).
+  // Throws bad_input unless the measured text has this checksum (CalibrationText).
   void check_text(const std::string& checksum) const;
   // Returns the checksum of everything measured.
   std::string checksum() const;
-  // Returns the checksum of what was measured for a matrix of the checkpoint.
+  // Returns the checksum of the measurements for a matrix of the checkpoint.
   Checksum checksum(const CheckpointSource& checkpoint, const std::string& matrix) const;
 
-  // Returns the gradients at the `rows` outputs of a matrix; nothing if no token reached it. Throws
-  // bad_input naming the tensor if it was not measured, with other weights or another shape, is
-  // damaged or not finite.
+  // Returns the gradients at the `rows` outputs of a matrix, or nothing if no token reached it.
+  // Throws bad_input naming the tensor if it was not measured, with other weights or another shape,
+  // is damaged or not finite.
   std::optional<InputMoments> moments(const CheckpointSource& checkpoint, const std::string& matrix,
                                       int64_t rows) const;
 
  private:
   struct Measured {
-    std::string where;  // for messages
+    std::string where;  // messages name the tensor by this
     int64_t rows = 0, tokens = 0;
-    std::string weights, checksum;      // of the stored weights, of the values
-    std::span<const std::byte> values;  // f32, empty without tokens
+    // The first is that of the stored weights, the second that of the values.
+    std::string weights, checksum;
+    std::span<const std::byte> values;  // they are f32; there are none without tokens
   };
   void open_layer(const std::string& path);
   const Measured& find(const CheckpointSource& checkpoint, const std::string& matrix) const;

@@ -22,7 +22,7 @@ std::vector<float> read_vector(WeightSource& source, const std::string& name) {
   return values;
 }
 
-// Returns the norm in front of a matrix, empty if there is none.
+// Returns the norm in front of a matrix, or an empty text if there is none.
 std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   if (tensor == plan.head) return plan.final_norm;
   for (const Site& site : plan.sites) {

@@ -123,7 +123,7 @@ Tensor Compressor::read(const std::string& name) {
 }
 
 StoredForm Compressor::form_of(const std::string& name) const {
-  const Format& format = format_of(name);  // refuses a tensor that is not there
+  const Format& format = format_of(name);  // it refuses a tensor that is not there
   const TensorPlan& plan = tensors_[index_.at(name)];
   return {&format, {plan.rotation[0], plan.rotation[1]}, plan.output_rotation};
 }
@@ -161,7 +161,7 @@ void Compressor::add_all() {
   for (const std::string& name : plan_.ahead_vectors)
     add(name, nullptr, -1, false);
   if (plan_.head.empty()) return;
-  const bool untied = origin(plan_.head) != plan_.head;  // by the fold
+  const bool untied = origin(plan_.head) != plan_.head;  // the fold has untied it
   const Format* type = recipe_.head_type;
   add(plan_.head, type == nullptr && untied ? recipe_.embed_type : type, head_site, false);
 }
@@ -198,8 +198,8 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
       t.rotation[pass] =
           rotation_for(recipe_, *t.format, sites_[static_cast<size_t>(site)].name, pass);
     }
-    // A residual pass keeps a rotation of its own: what the first pass leaves is not Gaussian in
-    // the first one's basis.
+    // A residual pass keeps a rotation of its own, because the error that the first pass leaves is
+    // not Gaussian in the first one's basis.
     if (fold_ && fold_->input_rotated(name)) t.rotation[0] = kNoRotation;
     const bool both = recipe_.rotate == RotateAt::both && linear && t.format->rotation_block != 0;
     if (both && t.rows % kRotatedRows == 0) {
@@ -303,8 +303,8 @@ void Compressor::settle_formats() {
   settled_ = true;
 }
 
-// With calibration, the matrix is judged as it would be balanced without: measuring comes later,
-// layer by layer.
+// Returns the share of variance that the scales would leave unexplained. With calibration it is
+// that of the balancing without, because measuring comes later, layer by layer.
 double Compressor::misfit(const TensorPlan& plan) {
   double result = 0;
   const bool balanced = balanced_[static_cast<size_t>(plan.site)];
@@ -409,7 +409,7 @@ void Compressor::measure(const TensorPlan& plan) {
   if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
 }
 
-// The head is left out: the moments of all of its outputs would take too much memory.
+// The head is left out, because the moments of all of its outputs would take too much memory.
 bool Compressor::fed_back_above(const TensorPlan& plan) const {
   return curvature_ && recipe_.calibration && plan.linear && !is_ahead(plan.site) &&
          codec_of(*plan.format).encode_two_sided != nullptr;
@@ -427,8 +427,8 @@ Compressor::Feedback Compressor::feedback(const TensorPlan& plan) {
           fed_back_above(plan) ? output_feedback(plan) : nullptr};
 }
 
-// The factors are for rows as read() makes them: folded, then scaled, then rotated. No rows are
-// both folded and scaled.
+// Returns the feedback at the outputs of a matrix. Its factors are for rows as read() makes them,
+// which folds, then scales, then rotates. No rows are both folded and scaled.
 std::shared_ptr<const ErrorFeedback> Compressor::output_feedback(const TensorPlan& plan) {
   const auto moments = curvature_->moments(source_, origin(plan.name), plan.rows);
   if (!moments) return nullptr;

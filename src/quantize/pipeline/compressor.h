@@ -1,4 +1,4 @@
-// Compresses a checkpoint tensor by tensor while it is read: this is the one path behind both
+// Compresses a checkpoint tensor by tensor while it is read. This is the one path behind both
 // `walsh quantize` and `--quantize` at load time, so both give the same bits.
 #pragma once
 
@@ -22,18 +22,19 @@
 
 namespace walsh {
 
-// Says what will happen to one tensor; this is known before any work.
+// Says how one tensor will be compressed, which is known before any work.
 struct TensorPlan {
   std::string name;
   int64_t rows = 0, cols = 0;
   DType source = DType::f32;
   const Format* format = nullptr;
-  int site = -1;        // the activation that a matrix reads; -1 for vectors
-  int plain_site = -1;  // of a matrix that is never coded: the site whose balancing its columns get
-  int expert = -1;      // that the matrix belongs to; -1: none
-  bool linear = false;  // counts for the bits per weight of the linear layers
-  int folded_site = -1;  // of a norm: the site whose balancing is folded into it
-  int fed_site = -1;     // of a feeder and its bias: the site whose balancing scales its rows
+  int site = -1;  // a matrix reads this activation; vectors have -1
+  // The columns of a matrix that is never coded get the balancing of this site.
+  int plain_site = -1;
+  int expert = -1;       // the matrix belongs to it; -1 means none
+  bool linear = false;   // it counts for the bits per weight of the linear layers
+  int folded_site = -1;  // the balancing of this site is folded into a norm
+  int fed_site = -1;     // the balancing of this site scales the rows of a feeder and its bias
   Rotation rotation[2];
   Rotation output_rotation = kNoRotation;
 
@@ -43,21 +44,21 @@ struct TensorPlan {
 class Compressor : public WeightSource {
  public:
   // Throws bad_input if the checkpoint lacks a tensor of the plan, has one that the plan does not
-  // know, or one of a wrong shape; usage if a rule matches nothing or the recipe's rotation cannot
-  // be folded into this model.
+  // know, or one of a wrong shape. Throws usage if a rule matches nothing or the recipe's rotation
+  // cannot be folded into this model.
   Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool);
 
   Compressor(const Compressor&) = delete;
   Compressor& operator=(const Compressor&) = delete;
 
-  // Encodes on this GPU from now on what the GPU can encode; the bytes are the same. Throws usage
-  // if it is not there.
+  // From now on encodes on this GPU the tensors that it can encode; the bytes are the same. Throws
+  // usage if it is not there.
   void use_gpu(int device);
   // Lets begin() search tiles on these devices, one tensor on each, instead of on the GPU. They
   // outlive this object.
   void search_on(std::vector<detail::TileDevice*> devices);
 
-  // Takes the statistics that a recipe with a calibration text needs before anything is loaded;
+  // Uses the statistics that a recipe with a calibration text needs before anything is loaded;
   // several compressors that load the same layer at the same time may share them.
   void calibrate(std::shared_ptr<InputStatistics> statistics);
   // From now on also weighs errors by what they cost at outputs, measured on the calibration's
@@ -66,27 +67,28 @@ class Compressor : public WeightSource {
 
   // Returns the plans; settle_formats() may still change formats.
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
-  // Chooses the scales of matrices whose code has a choice (Codec::finer_scales): for trellis
-  // codes, where the variance of rows is far from a factor per row times one per column block, a
-  // scale per row and block. Reads and rotates all of them, so it is a step of its own, before
+  // Chooses the scales of matrices whose code has a choice (Codec::finer_scales). A trellis code
+  // gets a scale per row and block where the variance of rows is far from a factor per row times
+  // one per column block. Reads and rotates all of them, so it is a step of its own, before
   // anything is loaded or written; later calls do nothing.
   void settle_formats();
   const Recipe& recipe() const { return recipe_; }
   // Returns the site whose inputs have to be measured on the calibration text before a tensor is
-  // loaded; -1 if there is none.
+  // loaded, or -1 if there is none.
   int measured_site(const TensorPlan& plan) const;
-  // Measures the layer that the tensor is in, if that is needed: a step of its own that can take
-  // long. Otherwise loading does it.
+  // Measures the layer that the tensor is in, if that is needed. It is a step of its own because it
+  // can take long. If it is left out, loading measures.
   void measure(const TensorPlan& plan);
   // Returns a checksum of all that decides the bytes of a tensor that takes long to encode
-  // (Codec::slow_to_encode); empty for others.
+  // (Codec::slow_to_encode), and nothing for others.
   std::optional<Checksum> encoding_key(const std::string& name);
-  // Returns what the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
+  // Returns the factors by which the balancing multiplies the columns of a matrix, [cols]; there
+  // are none if it is not balanced.
   std::span<const float> column_scales(const std::string& name);
-  // Returns the matrices whose column_scales stand in no norm of the compressed model: those with a
-  // feeder.
+  // Returns the matrices whose column_scales stand in no norm of the compressed model, because they
+  // have a feeder.
   std::vector<std::string> separately_scaled() const;
-  // Returns the NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
+  // Returns the NMSE of a coded tensor that was loaded, in the balanced basis, and 0 for others.
   double nmse(const std::string& name) const;
 
   // Returns whether the tensor is a table that tokens look up.
@@ -115,7 +117,7 @@ class Compressor : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return source_.tokenizer_config_json();
   }
-  // The notes also tell what the recipe asks for without any effect on this model.
+  // Returns notes, which also tell what the recipe asks for without any effect on this model.
   std::vector<std::string> notes() const override;
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
@@ -157,7 +159,8 @@ class Compressor : public WeightSource {
   Calibration& calibration();
   bool fed_back(const TensorPlan& plan) const;
   struct Feedback {
-    std::shared_ptr<const ErrorFeedback> inputs, outputs;  // null if not
+    // These are null where no errors are fed back.
+    std::shared_ptr<const ErrorFeedback> inputs, outputs;
   };
   Feedback feedback(const TensorPlan& plan);
   bool fed_back_above(const TensorPlan& plan) const;
@@ -165,8 +168,8 @@ class Compressor : public WeightSource {
   std::vector<float> gain(const Site& site);
   Tensor folded_gain(const TensorPlan& plan);
   double misfit(const TensorPlan& plan);
-  // Calls body(read_rows) with the rows of a matrix, columns multiplied by `scales` unless empty;
-  // errors get its name.
+  // Calls body(read_rows) with the rows of a matrix, whose columns are multiplied by `scales`
+  // unless these are empty. Errors get the matrix's name.
   template <typename Body>
   void with_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
                  const Body& body);
@@ -174,7 +177,7 @@ class Compressor : public WeightSource {
     Tensor tensor;
     double nmse = 0;
   };
-  // Encodes by encode_tensor.
+  // Encodes a tensor by encode_tensor.
   Encoded encode_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
                       const Feedback& feedback, detail::TileDevice* device, ThreadPool& pool);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
@@ -191,7 +194,7 @@ class Compressor : public WeightSource {
     std::span<const float> scales;
     Feedback feedback;
     Encoded encoded;
-    std::unique_ptr<Background> work;  // ends before the others do
+    std::unique_ptr<Background> work;  // it ends before the others do
   };
   Searcher* free_searcher(const Format& format);
   Tensor finish(const TensorPlan& plan, std::unique_ptr<Begun> begun);
@@ -203,20 +206,21 @@ class Compressor : public WeightSource {
   Recipe recipe_;
   StepBudget rule_steps_{kRuleSteps};
   ThreadPool& pool_;
-  std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
+  std::unique_ptr<ResidualFold> fold_;  // RotateAt::residual has one
   std::optional<Calibration> calibration_;
-  std::shared_ptr<const CurvatureFiles> curvature_;  // null: none
+  std::shared_ptr<const CurvatureFiles> curvature_;  // null means that there are none
   std::string folded_config_;
   std::vector<TensorPlan> tensors_;
   std::map<std::string, size_t> index_;
   bool settled_ = false;
-  std::vector<bool> balanced_;                             // per site
-  std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
+  std::vector<bool> balanced_;  // each site has one
+  // Each site has its scales, which are computed on first use.
+  std::vector<std::optional<std::vector<float>>> scales_;
   std::map<std::string, double> nmse_;
   std::set<std::string> uncalibrated_;
   std::unique_ptr<cuda::GpuEncoder> gpu_;
   int gpu_index_ = 0;
-  bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with
+  bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with stay there
   std::vector<Searcher> searchers_;
   bool alone_ = false;  // there is no memory for several tensors at once
   std::map<std::string, std::unique_ptr<Begun>> begun_;

@@ -1,4 +1,5 @@
-// Balances the channels of a Compressor: decides which sites, by how much, and where the scales go.
+// Balances the channels of a Compressor. It decides which sites are balanced, by how much, and
+// where the scales go.
 #include <algorithm>
 
 #include "base/aligned.h"
@@ -8,10 +9,10 @@
 
 namespace walsh {
 
-// A site is balanced if every coded matrix that reads it is rotated and the scales cost nothing:
-// they go into the gain of the norm in front, if it feeds no other site, or with calibration into
-// the rows of the feeder. A matrix that reads the site and is never coded gets its scaled columns
-// as float32. Sites whose input a fold rotates are not balanced.
+// A site is balanced if every coded matrix that reads it is rotated and the scales cost nothing.
+// They cost nothing in the gain of the norm in front, if it feeds no other site, or with
+// calibration in the rows of the feeder. A matrix that reads the site and is never coded gets its
+// scaled columns as float32. Sites whose input a fold rotates are not balanced.
 void Compressor::decide_balancing() {
   if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
   for (size_t s = 0; s < sites_.size(); ++s) {
@@ -47,7 +48,8 @@ void Compressor::balance_norm(size_t s) {
   }
 }
 
-// A dense feeder would round its scaled rows, because it keeps its type; so it is left alone.
+// Balances a site through its feeder. A dense one is left alone: it keeps its type, and so would
+// round its scaled rows.
 void Compressor::balance_feeder(size_t s) {
   const Feeder& feeder = sites_[s].feeder;
   TensorPlan& matrix = tensors_[index_.at(feeder.matrix)];

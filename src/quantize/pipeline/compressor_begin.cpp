@@ -13,7 +13,7 @@ void Compressor::search_on(std::vector<detail::TileDevice*> devices) {
     searchers_.push_back({device, nullptr});
 }
 
-// Returns a searcher that is idle and knows the code; null if there is none.
+// Returns a searcher that is idle and knows the code, or null if there is none.
 Compressor::Searcher* Compressor::free_searcher(const Format& format) {
   if (searchers_.empty() && gpu_) search_on(gpu_->shared_tiles());
   for (Searcher& searcher : searchers_) {
@@ -51,8 +51,8 @@ void Compressor::abandon() {
   begun_.clear();
 }
 
-// If a device lacks the memory for a tensor beside the others, it is encoded alone when those have
-// ended, and so is every tensor behind it.
+// Returns a tensor that was begun. If a device lacks the memory for it beside the others, it is
+// encoded alone when those have ended, and so is every tensor behind it.
 Tensor Compressor::finish(const TensorPlan& plan, std::unique_ptr<Begun> begun) {
   try {
     begun->work->wait();

@@ -41,7 +41,8 @@ std::vector<uint32_t> rotation_numbers(const Rotation& r) {
 void add_texts(GgufWriter& writer, const Compressor& source) {
   const Json config = parse_json(source.config_json(), source.path() + "/config.json");
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
-  // This is not the family's name: programs that know the family would take the tensors for theirs.
+  // This is not the family's name, because programs that know the family would take the tensors for
+  // theirs.
   writer.set("general.architecture", GgufValue::text("walsh"));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
   writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));

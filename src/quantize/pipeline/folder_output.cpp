@@ -57,14 +57,14 @@ int64_t elements(const std::vector<int64_t>& shape) {
   return product;
 }
 
-// A tensor of the folder: it holds one tensor of the model, or several that the checkpoint has in
-// one.
+// Describes a tensor of the folder, which holds one tensor of the model, or several that the
+// checkpoint has in one.
 struct Target {
   std::string name;
   const Format* format = nullptr;
-  int64_t rows = 0, cols = 0;  // for a vector: its elements and 1
+  int64_t rows = 0, cols = 0;  // a vector has its elements as rows and 1 column
   Rotation rotation[2];
-  std::vector<int64_t> shape;  // of a dense one
+  std::vector<int64_t> shape;  // only a dense tensor has it
 
   bool like(const TensorPlan& plan) const {
     return format == plan.format && rotation[0] == plan.rotation[0] &&
@@ -75,7 +75,7 @@ struct Target {
 // Says where a tensor of the model lies in its target.
 struct Place {
   size_t target = 0;
-  std::vector<RowGroups> rows;  // empty: everywhere
+  std::vector<RowGroups> rows;  // an empty list means all rows
 };
 
 // Says how the tensors of the model become those of the folder.
@@ -130,7 +130,7 @@ class FolderLayout {
     places_.emplace(plan.name, std::move(place));
   }
 
-  // Returns the part of a larger tensor as which this one is written; null where it stands by
+  // Returns the part of a larger tensor as which this one is written, or null where it stands by
   // itself. Coded experts are layers of their own.
   const TensorPart* merged_part(const TensorPlan& plan, const CheckpointSource::Place& stored) {
     const TensorPart* part = stored.part;
@@ -169,7 +169,7 @@ class FolderLayout {
   std::map<std::string, Place> places_;
 };
 
-// Returns the config of the model, or of the text part of a model of several, by itself.
+// Returns the config of the model, or that of the text part alone of a model of several.
 OrderedJson config_of(const Compressor& source) {
   const std::string where = source.path() + "/config.json";
   OrderedJson config = parse_ordered_json(source.config_json(), where);
@@ -264,7 +264,7 @@ class FolderOutput : public ModelOutput {
   static void write_rows(SafetensorsWriter& shard, const std::string& name,
                          const std::vector<RowGroups>& groups, uint64_t row_bytes,
                          std::span<const std::byte> bytes, uint64_t offset) {
-    uint64_t begin = 0;  // of the group, in the array
+    uint64_t begin = 0;  // the group begins here in the array
     const uint64_t last = offset + bytes.size();
     for (const RowGroups& group : groups) {
       const uint64_t size = static_cast<uint64_t>(group.rows) * row_bytes;
@@ -296,7 +296,7 @@ class FolderOutput : public ModelOutput {
     write_file(folder_->file(kIndexName), format_json(index, 2) + "\n");
   }
 
-  // Copies the files beside the weights: the tokenizer and its texts, a licence, a card.
+  // Copies the files beside the weights, such as the tokenizer and its texts, a licence and a card.
   void copy_files() const {
     std::error_code error;
     if (!fs::is_directory(source_.path(), error)) {
@@ -351,7 +351,7 @@ class FolderOutput : public ModelOutput {
   Compressor& source_;
   FolderLayout layout_;
   std::vector<std::unique_ptr<SafetensorsWriter>> shards_;
-  std::map<std::string, size_t> shard_of_;  // by the names of arrays
+  std::map<std::string, size_t> shard_of_;  // its keys are the names of arrays
   std::optional<StagedFolder> folder_;
 };
 

@@ -1,4 +1,4 @@
-// Declares the output of compression: a walsh file, or a Hugging Face folder.
+// Declares the output of compression, which is a walsh file or a Hugging Face folder.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace walsh {
 
 enum class OutputKind : uint8_t {
-  file,   // GGUF container, docs/formats/file.md
+  file,   // it is a GGUF container, docs/formats/file.md
   folder  // safetensors beside config.json, docs/formats/folder.md
 };
 
@@ -22,21 +22,22 @@ struct OutputOptions {
   OutputKind kind = OutputKind::file;
   uint64_t shard_bytes = 5'000'000'000;  // a folder's weights are divided into files of this size
 };
-// Parses "gguf" or "hf"; throws usage for anything else.
+// Parses "gguf" or "hf". Throws usage for anything else.
 OutputKind parse_output_kind(std::string_view name);
 
-// Results that are known when all tensors are written; element i belongs to tensor i.
+// Holds the results that are known when all tensors are written; element i belongs to tensor i.
 struct WrittenTensors {
   std::vector<float> errors;
   std::vector<Checksum> checksums;
 };
 
-// Calls must come in the order of the declarations. Without commit() nothing is left behind.
+// Writes the compressed model. Calls must come in the order of the declarations. Without commit()
+// nothing is left behind.
 class ModelOutput {
  public:
   virtual ~ModelOutput() = default;
-  // Returns the size of everything that will be written, known in advance; a folder's small files
-  // are not counted.
+  // Returns the size of everything that will be written, which is known in advance. A folder's
+  // small files are not counted.
   virtual uint64_t bytes() const = 0;
   virtual void open(const std::string& path) = 0;
   // Writes bytes of array `array` of the tensor's array_specs, from `offset` on.

@@ -16,10 +16,10 @@ namespace walsh {
 
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool) {
-  std::error_code unreadable;  // then opening it says why
+  std::error_code unreadable;  // opening the file then says why
   if (std::filesystem::is_regular_file(path, unreadable) && !is_foreign_gguf(path)) {
     const MappedFile file(path);
-    parse_gguf(file.bytes(), path);  // throws for a file of another kind
+    parse_gguf(file.bytes(), path);  // it throws for a file of another kind
     throw Error(ErrorCode::usage, path,
                 "a file of walsh, expected a Hugging Face checkpoint folder or a GGUF file of "
                 "llama.cpp: walsh quantizes from the original weights only");

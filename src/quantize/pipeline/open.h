@@ -16,8 +16,8 @@ namespace walsh {
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool);
 
-// Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file: as
-// it is, or compressed while loading if `recipe` is given.
+// Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file. The
+// model stays as it is, unless `recipe` is given: then it is compressed while loading.
 std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
                                           ThreadPool& pool);
 

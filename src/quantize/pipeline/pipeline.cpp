@@ -20,7 +20,8 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kWriteChunk = size_t{16} << 20;  // bytes of a mapped tensor resident at a time
+// This much of a mapped tensor is resident at a time.
+constexpr size_t kWriteChunk = size_t{16} << 20;
 
 std::vector<std::span<const std::byte>> stored_arrays(const Tensor& tensor) {
   if (tensor.format->dense) return {tensor.data};
@@ -67,12 +68,13 @@ struct Written {
   bool resumed = false;
 };
 
-// Work before a tensor is loaded, which may happen while the previous one is still being encoded.
+// Holds the work that is done before a tensor is loaded. It may be done while the previous tensor
+// is still being encoded.
 struct Start {
-  std::optional<Checksum> key;               // key in the journal
-  std::optional<ResumeFile::Record> record;  // from an earlier run
-  bool begun = false;                        // see Compressor::begin
-  std::exception_ptr error;                  // thrown when it is the tensor's turn
+  std::optional<Checksum> key;               // the journal finds the tensor by it
+  std::optional<ResumeFile::Record> record;  // an earlier run has left it
+  bool begun = false;                        // Compressor::begin has begun it
+  std::exception_ptr error;                  // it is thrown when it is the tensor's turn
 };
 
 // Starts tensors in their order. While a device encodes one, those behind it are started, up to the
@@ -93,7 +95,7 @@ class Starts {
     if (ahead_.empty()) start();
     Start result = std::move(ahead_.front());
     ahead_.pop_front();
-    bool passed = true;  // the tensor before the next one to start
+    bool passed = true;  // it is about the tensor before the next one to start
     while (result.begun + begun() == 1 && passed && ahead_.size() < kMostAhead && more()) {
       start();
       const bool dense = source_.tensors()[started_ - 1].format->dense;
@@ -137,7 +139,7 @@ class Starts {
   std::deque<Start> ahead_;
 };
 
-// Encodes a tensor and writes it, or takes it from `resume` (may be null).
+// Encodes a tensor and writes it, or takes it from `resume`, which may be null.
 Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPlan& plan,
                          const Start& start, ResumeFile* resume) {
   if (start.error) std::rethrow_exception(start.error);
@@ -152,7 +154,7 @@ Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPl
   return {write_tensor(output, plan, arrays), nmse, false};
 }
 
-// Says what happens to an earlier run's tensors.
+// Tells the user what happens to the tensors of an earlier run.
 void note_strange_records(const ResumeFile& journal, const std::string& path,
                           const NoteFunction& note) {
   if (!note || journal.records() == 0) return;
@@ -163,7 +165,7 @@ void note_strange_records(const ResumeFile& journal, const std::string& path,
 }
 
 // Returns the journal of a run if a type takes long to encode, or if an earlier run has left a
-// journal, which is removed when the output is complete. May return null.
+// journal, which is removed when the output is complete. Returns null if there is none.
 std::unique_ptr<ResumeFile> open_journal(const std::vector<TensorPlan>& tensors,
                                          const std::string& path, const NoteFunction& note) {
   const bool slow = std::any_of(tensors.begin(), tensors.end(), [](const TensorPlan& plan) {

@@ -20,16 +20,17 @@
 namespace walsh {
 namespace {
 
-constexpr uint64_t kMagic = 0x32657365'72687377;       // "wshrese2"
-constexpr uint64_t kOlderMagic = 0x31657365'72687377;  // whose records are not read any more
-constexpr size_t kMostRecords = size_t{1} << 17;  // bounds the memory that a strange file can take
+constexpr uint64_t kMagic = 0x32657365'72687377;       // its bytes read "wshrese2"
+constexpr uint64_t kOlderMagic = 0x31657365'72687377;  // records behind it are not read any more
+// This bounds the memory that a strange file can take.
+constexpr size_t kMostRecords = size_t{1} << 17;
 constexpr int kMostAttempts = 100;
 
 struct Header {
   uint64_t magic, key_low, key_high;
   double nmse;
   uint64_t bytes;
-  uint64_t sum_low, sum_high;  // of all of the above and the content
+  uint64_t sum_low, sum_high;  // it covers all of the above and the content
 };
 static_assert(sizeof(Header) == 56);
 
@@ -38,7 +39,7 @@ void start_sum(ChecksumStream& sum, const Header& header) {
   sum.update(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, sum_low)));
 }
 
-// Returns false at the end of the file.
+// Reads bytes at `offset`. Returns false at the end of the file.
 bool read_at(int fd, uint64_t offset, std::span<std::byte> out, const std::string& path) {
   while (!out.empty()) {
     const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
@@ -85,8 +86,8 @@ void ResumeFile::give_up(const std::string& reason) {
   if (note_) note_(path_ + ": " + reason + ": if this run is interrupted, the next begins anew");
 }
 
-// Between opening and locking another process may have finished and deleted the file. The lock is
-// then on a file without a name, which a third process could create again.
+// Opens and locks the journal. Between the two another process may have finished and deleted the
+// file. The lock is then on a file without a name, which a third process could create again.
 void ResumeFile::open() {
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     if (open_once()) return;
@@ -95,7 +96,8 @@ void ResumeFile::open() {
   give_up("comes and goes");
 }
 
-// Returns false if the file must be opened again; otherwise its use is decided.
+// Tries to open the journal. Returns false if that must be done again; otherwise its use is
+// decided.
 bool ResumeFile::open_once() {
   // With O_NONBLOCK a FIFO keeps nobody waiting.
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
@@ -162,7 +164,7 @@ std::optional<ResumeFile::Record> ResumeFile::find(const Checksum& key, uint64_t
   try {
     if (!read_at(fd_, place.offset, content, path_)) return std::nullopt;
   } catch (const Error&) {
-    return std::nullopt;  // encoded anew
+    return std::nullopt;  // the tensor is encoded anew
   }
   ChecksumStream sum;
   start_sum(sum, {kMagic, key.low, key.high, place.nmse, bytes, 0, 0});

@@ -38,9 +38,9 @@ class ResumeFile {
 
   struct Record {
     double nmse = 0;
-    AlignedArray<std::byte> content;  // the arrays of the tensor, one after the other
+    AlignedArray<std::byte> content;  // it has the arrays of the tensor, one after the other
   };
-  // Returns nothing if there is no record of `bytes` bytes, or if it is damaged.
+  // Returns the record of a key, or nothing if there is none of `bytes` bytes or if it is damaged.
   std::optional<Record> find(const Checksum& key, uint64_t bytes) const;
   void add(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
   // Deletes the file, because the output is complete.

@@ -7,7 +7,7 @@ constexpr const char* kMeasuring = "measuring a layer";
 // One core needs this many nanoseconds to run a token through a weight and to add up the moments.
 constexpr double kMeasuringCost = 0.05;
 
-// Returns the first number in the name, which tells the layer; empty if there is none.
+// Returns the first number in the name, which tells the layer, or an empty text if there is none.
 std::string layer_of(const std::string& tensor) {
   const size_t begin = tensor.find_first_of("0123456789");
   if (begin == std::string::npos) return "";
@@ -21,7 +21,7 @@ double weights_of(const TensorPlan& plan) {
 }  // namespace
 
 RunTime::RunTime(const Compressor& source) : encode_(source.recipe().encode) {
-  std::map<std::string, double> weights;  // of the layers
+  std::map<std::string, double> weights;  // each layer has this many weights
   for (const TensorPlan& plan : source.tensors()) {
     estimate_.add(step_kind(plan.name, *plan.format), work(plan));
     if (plan.linear) weights[layer_of(plan.name)] += weights_of(plan);
@@ -31,7 +31,7 @@ RunTime::RunTime(const Compressor& source) : encode_(source.recipe().encode) {
   for (const TensorPlan& plan : source.tensors()) {
     if (source.measured_site(plan) < 0) continue;
     const auto layer = weights.extract(layer_of(plan.name));
-    if (layer.empty()) continue;  // measured with its first tensor
+    if (layer.empty()) continue;  // it is measured with its first tensor
     measuring_[plan.name] = kMeasuringCost * tokens * layer.mapped();
     estimate_.add(kMeasuring, measuring_[plan.name]);
   }

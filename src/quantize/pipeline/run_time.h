@@ -18,9 +18,9 @@ class RunTime {
 
   // Records that Compressor::measure has come back.
   void measured(const TensorPlan& plan);
-  // Records that the tensor is written; `resumed`: without being encoded.
+  // Records that the tensor is written; `resumed` tells that it was not encoded.
   void written(const TensorPlan& plan, bool resumed);
-  // Returns a negative number if nothing is known so far.
+  // Returns the estimate, or a negative number if nothing is known so far.
   double seconds_left() const { return estimate_.seconds_left(); }
 
  private:
@@ -28,7 +28,8 @@ class RunTime {
   double lap();
 
   EncodeOptions encode_;
-  std::map<std::string, double> measuring_;  // work, by the first tensor of each layer
+  // The first tensor of a layer has the work of measuring it.
+  std::map<std::string, double> measuring_;
   TimeEstimate estimate_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };

@@ -24,7 +24,7 @@ class TimeEstimate {
   // Records that the step was not necessary.
   void skip(const std::string& kind, double work);
 
-  // Returns the time for all remaining steps; negative if nothing was measured yet.
+  // Returns the time for all remaining steps, or a negative number if nothing was measured yet.
   double seconds_left() const;
 
  private:
@@ -35,12 +35,12 @@ class TimeEstimate {
   Kind total_;
 };
 
-// Returns "FORMAT NAME", which is the same for tensors of equal cost: those of one format that
+// Returns "FORMAT NAME", which is the same for tensors of equal cost. These have one format and
 // differ only in their layer.
 std::string step_kind(std::string_view tensor, const Format& format);
 
 // Returns about how many nanoseconds a weight takes on one core, measured with AVX-512; ratios on
-// others are not far from these. `converted`: a dense format is not the source's.
+// others are not far from these. `converted` tells that a dense format is not the source's.
 double encoding_cost(const Format& format, const EncodeOptions& options, bool converted);
 
 }  // namespace walsh

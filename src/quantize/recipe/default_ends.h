@@ -1,4 +1,5 @@
-// Token embedding and output head have this type in a compressed model if the user names none.
+// Says which type token embedding and output head have in a compressed model if the user names
+// none.
 #pragma once
 
 #include "codec/format.h"

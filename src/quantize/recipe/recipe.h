@@ -1,4 +1,4 @@
-// A recipe says what to do with each weight of a checkpoint: format, rotation, balancing.
+// A recipe says which format, rotation and balancing each weight of a checkpoint gets.
 #pragma once
 
 #include <optional>
@@ -15,18 +15,18 @@ namespace walsh {
 
 // A rule applies to the tensors whose name it matches. The first matching rule of a recipe wins.
 struct TensorRule {
-  std::string pattern;             // as given: "re:REGEX" (PCRE2 syntax) or an exact name
-  std::optional<Regex> regex;      // searched in the name; empty for an exact name
-  const Format* format = nullptr;  // null: keep the source type
-  std::string note = {};           // about_name of the format's name as given
+  std::string pattern;             // it is "re:REGEX" (PCRE2 syntax) or an exact name, as given
+  std::optional<Regex> regex;      // it is searched in the name; an exact name has none
+  const Format* format = nullptr;  // null keeps the source type
+  std::string note = {};           // it is the about_name of the format's name as given
 
-  // An exact name may leave out ".weight". `steps` bounds the work of all rules on all names;
-  // throws limit naming the rule where they are spent.
+  // An exact name may leave out ".weight". `steps` bounds the work of all rules on all names.
+  // Throws limit naming the rule where they are spent.
   bool matches(const std::string& tensor, StepBudget& steps) const;
 };
 
-// Matching a recipe with a checkpoint may take this many steps: a second or two. A hundred patterns
-// on the names of ten thousand tensors take half of it.
+// Matching a recipe with a checkpoint may take this many steps, which is a second or two. A hundred
+// patterns on the names of ten thousand tensors take half of it.
 inline constexpr uint64_t kRuleSteps = 200'000'000;
 
 // Parses "re:PATTERN=TYPE" or "NAME=TYPE" (--override). Throws usage.
@@ -36,38 +36,40 @@ TensorRule parse_ignore(std::string_view text);
 
 // Says where activations are rotated.
 enum class RotateAt : uint8_t {
-  input,     // at the input of every matrix, at run time
-  residual,  // in the residual stream, offline; at run time only the input of down (fold.h)
-  both       // as input, and the outputs of linear layers are rotated back at run time
+  input,  // the input of every matrix is rotated at run time
+  // The residual stream is rotated offline, and at run time only the input of down (fold.h).
+  residual,
+  both  // as input, and the outputs of linear layers are rotated back at run time
 };
-RotateAt parse_rotate_at(std::string_view name);  // throws usage
+RotateAt parse_rotate_at(std::string_view name);  // it throws usage
 
 // Identifies the text that activations were measured on (docs/calibration.md).
 struct CalibrationText {
-  std::string checksum;  // of the text
+  std::string checksum;  // it is that of the text
   int64_t tokens = 0, window = 0;
-  std::string curvature = {};  // checksum of what was measured of outputs; empty: nothing
+  // This is the checksum of the measurements at outputs; it is empty if there are none.
+  std::string curvature = {};
 };
 
 struct Recipe {
-  const Format* type = nullptr;        // of every linear weight
-  const Format* embed_type = nullptr;  // null: keep the source type
-  const Format* head_type = nullptr;   // null: keep the source type; a tied head is the embedding
+  const Format* type = nullptr;        // every linear weight gets it
+  const Format* embed_type = nullptr;  // null keeps the source type
+  const Format* head_type = nullptr;   // null keeps the source type; a tied head is the embedding
   bool head_type_chosen = false;       // the user named it; it is no default
-  std::vector<TensorRule> rules;       // tried before the types above
+  std::vector<TensorRule> rules;       // they are tried before the types above
   RotationKind rotation = RotationKind::hadamard;
   RotateAt rotate = RotateAt::input;
-  int block = 0;  // rotation block; 0: the format's own (128 for qr)
+  int block = 0;  // it is that of the rotation; 0 means the format's own (128 for qr)
   bool signs = true;
   uint32_t seed = 42;
   bool balance = true;
   EncodeOptions encode;
   std::optional<CalibrationText> calibration;  // Compressor::calibrate follows
-  std::vector<std::string> notes;              // about_name of the types' names as given
+  std::vector<std::string> notes;              // each is the about_name of a type's name as given
 };
 
-// Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws
-// usage.
+// Throws usage unless the parts fit together: the block is a power of two from 32 to 1024, a type
+// is given, and there is a rotation if it is to be folded.
 void check_recipe(const Recipe& recipe);
 
 // Returns the notes of a recipe and its rules, each once.

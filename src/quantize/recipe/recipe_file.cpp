@@ -9,7 +9,7 @@ namespace walsh {
 namespace {
 
 constexpr size_t kMaxRules = 100'000;
-constexpr size_t kMaxPattern = 1000;  // characters
+constexpr size_t kMaxPattern = 1000;  // it counts characters
 constexpr const char* kSource = "source";
 
 // Replaces errors of the parsers of single values, which name flags of the command, by errors that
@@ -32,7 +32,8 @@ void refuse_unknown_keys(const Json& object, std::span<const std::string_view> k
   }
 }
 
-// Returns null for "source". Sets `note` to what a user should know about the name.
+// Returns the format of that name, or null for "source". Sets `note` to what a user should know
+// about the name.
 const Format* parse_format(const std::string& name, const std::string& where, std::string& note) {
   if (name == kSource) return nullptr;
   note = about_name(name);
@@ -77,7 +78,7 @@ std::vector<TensorRule> parse_rules(const Json& recipe, const std::string& where
   return rules;
 }
 
-// Reads one of two words as a flag: true for `yes`.
+// Reads one of two words as a flag, which is true for `yes`.
 bool find_word(const Json& json, const char* key, const std::string& where, const char* yes,
                const char* no, bool otherwise) {
   const auto word = find_string(json, key, where);
@@ -149,7 +150,7 @@ Recipe parse_recipe(std::string_view text, std::string_view place) {
 
 std::string format_recipe(const Recipe& recipe, const Json& about) {
   Json json = Json::parse(recipe_json(recipe));
-  json.erase("calibration");  // belongs to one run, not to the choice of formats
+  json.erase("calibration");  // it belongs to one run, not to the choice of formats
   json["walsh_recipe"] = kRecipeVersion;
   if (!about.is_null()) json["about"] = about;
   return json.dump(1) + "\n";

@@ -21,11 +21,12 @@ inline constexpr int kRecipeVersion = 1;
 inline constexpr size_t kMaxRecipeBytes = size_t{16} << 20;
 
 // Throws bad_input naming `where` and the key for anything but a complete recipe of a known
-// version: syntax, unknown or doubled keys, wrong types, unknown formats, a tensor or pattern named
-// twice, a pattern that is too long. Only Compressor knows whether the tensors exist.
+// version. It refuses bad syntax, unknown or doubled keys, wrong types, unknown formats, a tensor
+// or pattern that is named twice, and a pattern that is too long. Only Compressor knows whether the
+// tensors exist.
 Recipe parse_recipe(std::string_view json, std::string_view where);
 
-// Does the inverse, with indentation; `about` (null: none) is stored beside the recipe.
+// Does the inverse, with indentation; `about` is stored beside the recipe unless it is null.
 std::string format_recipe(const Recipe& recipe, const Json& about = nullptr);
 
 }  // namespace walsh

@@ -10,7 +10,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kChunkRows = 256;  // rows summed together; fixed, so that the result is too
+// This many rows are summed together. The number is fixed, so that the sums do not depend on
+// threads.
+constexpr int64_t kChunkRows = 256;
 
 Tensor float_tensor(int64_t rows, int64_t cols, std::shared_ptr<AlignedArray<float>> values) {
   Tensor tensor;

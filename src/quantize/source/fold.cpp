@@ -15,8 +15,8 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kChunkRows = 64;    // rows per work item
-constexpr int64_t kStripCols = 16;    // columns per work item: one cache line of a row
+constexpr int64_t kChunkRows = 64;    // a work item has this many rows
+constexpr int64_t kStripCols = 16;    // a work item has this many columns, one cache line of a row
 constexpr int64_t kRotatorUnit = 32;  // row lengths of a Rotator are multiples of it
 // The seeds of these bases are made from these names, as others are from the names of activations.
 constexpr std::string_view kResidualName = "residual stream", kOutputName = "outputs";
@@ -27,7 +27,8 @@ struct OwnedTensor {
   float* values;
 };
 
-// This is the plain heap: most tensors live until they are encoded, and huge pages would be torn.
+// Allocates a tensor on the plain heap, because most tensors live until they are encoded, and huge
+// pages would be torn.
 OwnedTensor allocate(int64_t rows, int64_t cols) {
   const auto size = static_cast<size_t>(rows * cols);
   auto values = std::make_shared_for_overwrite<float[]>(size);
@@ -48,7 +49,7 @@ OwnedTensor allocate(int64_t rows, int64_t cols) {
 // Applies a block-diagonal orthogonal matrix R in place.
 class BlockTransform {
  public:
-  BlockTransform() = default;  // does nothing
+  BlockTransform() = default;  // it does nothing
 
   void add(const Rotation& rotation, int64_t size, int64_t repeat) {
     Part part;
@@ -56,7 +57,7 @@ class BlockTransform {
     part.repeat = repeat;
     if (size % kRotatorUnit == 0) {
       part.rotator = std::make_shared<const Rotator>(rotation, size);
-    } else {  // a head of 40 or 80: offline, any orthogonal matrix costs nothing
+    } else {  // a head of 40 or 80 gets any orthogonal matrix, which costs nothing offline
       part.matrix = detail::orthogonal_matrix(rotation.seed, static_cast<int>(size));
     }
     parts_.push_back(std::move(part));
@@ -218,7 +219,7 @@ Tensor ResidualFold::load(const std::string& name) const {
   if (it == tensors_.end()) {
     Tensor source = checkpoint_.load(name);
     if (!contains(name)) return source;
-    OwnedTensor ones = allocate(source.rows, source.cols);  // as norms store a gain of one
+    OwnedTensor ones = allocate(source.rows, source.cols);  // norms store a gain of one like this
     std::fill_n(ones.values, source.rows * source.cols, 1 - gain_offset_);
     return ones.tensor;
   }

@@ -8,7 +8,7 @@ const client = (() => {
     return {'Content-Type': 'application/json', ...(key && {Authorization: 'Bearer ' + key})};
   };
 
-  // What the browser says of a network error ("Failed to fetch") says nothing to a reader.
+  // The browser's text of a network error ("Failed to fetch") says nothing to a reader.
   const explained = async (work, words) => {
     try {
       return await work();
@@ -26,7 +26,7 @@ const client = (() => {
     try {
       message = JSON.parse(text).error.message;
     } catch {
-      // This is not one of ours: it is shown as it is.
+      // This error is not the server's own, so it is shown as it is.
     }
     const hint = response.status === 401 ? ' (enter it under Settings)' : '';
     throw new Error((message || `The server answered with the status ${response.status}.`) + hint);
@@ -36,7 +36,7 @@ const client = (() => {
     const response = await request(path);
     return explained(() => response.json(), kStrange);
   };
-  // A server of several models tells what it is where no name is given.
+  // A server of several models describes itself where no name is given.
   const props = (name) => json('props' + (name ? '?model=' + encodeURIComponent(name) : ''));
   const models = async () => (await json('v1/models')).data;
 
@@ -62,7 +62,7 @@ const client = (() => {
     }
   }
 
-  // Streams an answer: {content, reasoning, usage, timings, reason} as they come.
+  // Streams an answer, which yields {content, reasoning, usage, timings, reason} as they come.
   async function* answer(path, body, signal) {
     const response = await request(path, {method: 'POST', signal, body: JSON.stringify(
         {...body, stream: true, stream_options: {include_usage: true}})});

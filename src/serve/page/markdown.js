@@ -1,8 +1,8 @@
-// Turns markdown into nodes of the document. A model's text is only ever the value of text nodes:
+// Turns markdown into nodes of the document. A model's text is only ever the value of text nodes,
 // nothing here parses markup, and links lead to http, https and mailto only. The time is linear in
 // the text but for a bounded depth.
 const markdown = (() => {
-  const kMostDepth = 8, kMostFormula = 50;  // levels, lines
+  const kMostDepth = 8, kMostFormula = 50;  // the first counts levels, the second lines
 
   const element = (name, ...children) => {
     const node = document.createElement(name);
@@ -31,10 +31,10 @@ const markdown = (() => {
 
   // These are the spans within a paragraph.
   const kMarks = {'**': 'strong', '__': 'strong', '~~': 'del', '*': 'em', '_': 'em'};
-  const kFormulas = {'\\(': '\\)', '\\[': '\\]', '$$': '$$'};  // where they begin and end
+  const kFormulas = {'\\(': '\\)', '\\[': '\\]', '$$': '$$'};  // formulas begin and end with these
   const isWord = (c) => c !== undefined && /[\p{L}\p{N}_]/u.test(c);
 
-  // Returns where the span that begins at `from` with `mark` ends; -1 if it does not.
+  // Returns where the span that begins at `from` with `mark` ends, or -1 if it does not end.
   const closing = (text, mark, from) => {
     for (let at = from; (at = text.indexOf(mark, at)) >= 0; ++at) {
       if (mark.length === 1 && text[at + 1] === mark) {
@@ -50,8 +50,8 @@ const markdown = (() => {
 
   const inline = (text, depth = 0) => {
     const out = document.createDocumentFragment();
-    const hopeless = new Set();  // what has no end in the rest of the text
-    let plain = '', at = 0, middle = -1;  // of the next link
+    const hopeless = new Set();  // these marks have no end in the rest of the text
+    let plain = '', at = 0, middle = -1;  // `middle` is that of the next link
     const flush = () => {
       if (plain) out.append(plain);
       plain = '';
@@ -159,14 +159,14 @@ const markdown = (() => {
   const isRule = (line) => /^[-*_ ]{3,}$/.test(line) &&
       /^(-{3,}|\*{3,}|_{3,})$/.test(line.replaceAll(' ', ''));
   const itemOf = (line) => /^( *)([-*+]|\d{1,9}[.)])( +|$)/.exec(line);
-  // Items of one list have the same of these: -, *, +, . or ).
+  // Items of one list have the same mark, which is -, *, +, . or ).
   const kindOf = (item) => item[2].at(-1);
   // A | behind a backslash stands in a cell.
   const cellsOf = (line) =>
       line.trim().replace(/^\|/, '').replace(/(?<!\\)\|$/, '').split(/(?<!\\)\|/)
           .map((cell) => cell.trim().replaceAll('\\|', '|'));
-  // Returns the line behind a formula that begins at `at` and has its lines to itself; 0 if there
-  // is none.
+  // Returns the line behind a formula that begins at `at` and has its lines to itself, or 0 if
+  // there is none.
   const formulaEnd = (lines, at) => {
     const [, mark] = /^ {0,3}(\\\[|\$\$)/.exec(lines[at]) ?? [], last = at + kMostFormula;
     if (!mark) return 0;

@@ -75,7 +75,8 @@ const math = (() => {
       return token;
     }
 
-    // Reads the nodes up to one of `ends`, which is not taken; undefined is the end of the text.
+    // Reads the nodes up to one of `ends`, which is not taken. An undefined end is that of the
+    // text.
     row(...ends) {
       if (++this.depth > kMostDepth) this.refuse();
       const nodes = [];
@@ -164,7 +165,7 @@ const math = (() => {
       node.setAttribute('width', width);
       return node;
     }
-    fixed(sign) {  // a bracket that does not grow
+    fixed(sign) {  // this is a bracket that does not grow
       const node = make('mo', sign);
       node.setAttribute('stretchy', 'false');
       return node;
@@ -246,7 +247,7 @@ const math = (() => {
     }
   }
 
-  // `written` is what stands in the text: the source between its marks.
+  // `written` is the formula as it stands in the text, which is the source between its marks.
   const render = (source, display, written) => {
     try {
       if (source.length > kMostLength) throw new SyntaxError();

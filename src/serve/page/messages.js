@@ -2,7 +2,7 @@
 const copyText = async (text, button) => {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // pages that did not come over https may not
+  } catch {  // pages that did not come over https may not do this
     const field = markdown.element('textarea', text);
     document.body.append(field);
     field.select();

@@ -1,19 +1,19 @@
-// Runs the page: one conversation is shown, one answer runs at a time.
+// Runs the page. One conversation is shown, and one answer runs at a time.
 (() => {
   const $ = (id) => document.getElementById(id);
-  const kMostTitle = 60, kSaveEvery = 500;  // characters, milliseconds
+  const kMostTitle = 60, kSaveEvery = 500;  // the first counts characters, the second milliseconds
   let conversation = store.create();
   let views = [];
-  let model = null;    // /props
+  let model = null;    // this is the answer of /props
   let several = false;  // the server has several models, and #choice says which one is meant
-  let running = null;  // {controller, view} of the answer that comes
-  let editing = null;  // the message that the composer will replace; the draft waits
-  let unused = null;   // the conversation that has not begun
+  let running = null;  // this is {controller, view} of the answer that comes
+  let editing = null;  // the composer will replace this message; the draft waits
+  let unused = null;   // this conversation has not begun
   const facts = {context: 0, speed: 0, first: 0};
 
   const number = (value, digits = 0) => value.toLocaleString(undefined,
       {minimumFractionDigits: digits, maximumFractionDigits: digits});
-  // `again` is what a button of this notice does, under its label.
+  // A button of this notice with the text `label` calls `again`.
   const notice = (text, again, label = 'Try again') => {
     $('notice').replaceChildren(text);
     $('notice').hidden = !text;
@@ -99,7 +99,7 @@
     showList();
     scrollToEnd();
   };
-  // Shows what other tabs have changed; what did not change keeps its nodes.
+  // Shows the changes of other tabs. Messages that did not change keep their nodes.
   const refresh = () => {
     const follow = atEnd(), shown = new Map(views.map((view) => [view.message, view]));
     views = conversation.messages.map((message) => {
@@ -122,7 +122,7 @@
     views.splice(length).forEach((view) => view.node.remove());
   };
 
-  // What is typed belongs to its conversation.
+  // A typed text belongs to its conversation.
   const fitInput = () => {
     $('input').style.height = 'auto';
     $('input').style.height = $('input').scrollHeight + 2 + 'px';
@@ -156,7 +156,7 @@
   const requestOf = (messages, goesOn) => {
     const {max_tokens, ...sampling} = settings.values();
     const limit = {...(max_tokens && {max_tokens}), ...(several && {model: model.model_alias})};
-    if (!model.has_chat_template) {  // the model continues a text
+    if (!model.has_chat_template) {  // without a template the model continues a text
       const prompt = [conversation.system, ...messages.map((m) => m.content)].join('');
       return ['v1/completions', {prompt, max_tokens: 512, ...limit, ...sampling}];
     }
@@ -199,7 +199,7 @@
         owner.messages.slice(0, owner.messages.indexOf(message) + (goesOn ? 1 : 0)), goesOn);
     setRunning(mine);
     notice('');
-    message.reason = 'stopped';  // if the page goes away
+    message.reason = 'stopped';  // this stays if the page goes away
     view.show(true);
     let start = performance.now(), first = 0, pieces = 0, saved = start, drawn = 0;
     const draw = () => {
@@ -251,7 +251,7 @@
     showList();
   };
 
-  // The question stays; the notice offers what can be done.
+  // Shows a notice that offers what can be done. The question stays.
   const tellFailure = (error, message) => {
     const at = () => conversation.messages.indexOf(message);
     if (message.content) notice(error.message, () => resume(at()), 'Continue the answer');
@@ -321,8 +321,8 @@
     return loaded.length > 0;
   };
 
-  // `again` is what to do when a later attempt succeeds. Of several models none is loaded only
-  // because the page was opened, unless it is needed now.
+  // `again` is called when a later attempt succeeds. Of several models none is loaded only because
+  // the page was opened, unless it is needed now.
   const loadModel = async (again = () => loadModel(), now = false) => {
     try {
       model = await client.props(several && $('choice').value);
@@ -404,8 +404,8 @@
       begin();
     }
   });
-  // Takes over what another tab has written to the shown conversation. An answer that comes is
-  // saved again and again, so what the other tab lacks waits for that.
+  // Takes over the changes of another tab to the shown conversation. An answer that comes is saved
+  // again and again, so changes that the other tab lacks wait for that.
   const catchUp = () => {
     if (store.isDeleted(conversation)) return begin();
     const news = store.pull(conversation);

@@ -1,4 +1,5 @@
-// Keeps what the next answers are sampled with. Empty fields are left to the model's own settings.
+// Keeps the settings with which the next answers are sampled. Empty fields are left to the model's
+// own settings.
 const settings = (() => {
   // A field has its name in requests, least, most, step and meaning. The server writes its table of
   // options here.
@@ -40,7 +41,7 @@ const settings = (() => {
     open: () => box.open || box.showModal(),
     values: () => store.settings(),
     load,  // another tab may have saved them
-    // Shows what the model does by itself.
+    // Shows the values that the model uses by itself.
     setDefaults(params) {
       for (const [name, input] of inputs)
         input.placeholder = params[name] === undefined ? '' : +params[name].toFixed(3);

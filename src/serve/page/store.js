@@ -6,18 +6,19 @@
 const store = (() => {
   const kPrefix = 'walsh.conversation.', kSettings = 'walsh.settings', kKey = 'walsh.key';
   const kDraft = 'walsh.draft.';
-  const seen = new WeakMap();  // of each conversation: the stored text that it contains
+  const seen = new WeakMap();  // each conversation has the stored text that it contains
 
   const parse = (text, otherwise) => {
     try {
       return JSON.parse(text) ?? otherwise;
     } catch {
-      return otherwise;  // written by something else
+      return otherwise;  // something else has written it
     }
   };
   const usable = (c) => c && typeof c.id === 'string' && Array.isArray(c.messages) &&
       c.messages.every((m) => typeof m.role === 'string' && typeof m.content === 'string');
-  // Returns null if it is no conversation. Older versions of the page wrote fewer members.
+  // Returns the conversation, or null if it is none. Older versions of the page wrote fewer
+  // members.
   const conversationOf = (text) => {
     const found = parse(text, null);
     if (!usable(found)) return null;
@@ -35,8 +36,8 @@ const store = (() => {
   const stored = (id) => localStorage.getItem(kPrefix + id);
   const newId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
 
-  // Keeps every message of both but for removed ones, in the order of time; of two versions of a
-  // message the later one. In whichever order tabs merge, they end with the same.
+  // Keeps every message of both but for removed ones, in the order of time. Of two versions of a
+  // message it keeps the later one. In whichever order tabs merge, they end with the same messages.
   const merge = (mine, theirs) => {
     mine.removed = [...new Set([...mine.removed, ...theirs.removed])];
     const gone = new Set(mine.removed), found = new Map(mine.messages.map((m) => [m.id, m]));
@@ -82,8 +83,8 @@ const store = (() => {
     },
     // It was stored, and a tab has deleted it.
     isDeleted: (conversation) => seen.has(conversation) && stored(conversation.id) === null,
-    // Saves a conversation; call pull() before it. Throws when the storage is full. What was
-    // deleted stays so.
+    // Saves a conversation; pull() has to be called before it. Throws when the storage is full.
+    // Messages that were deleted stay deleted.
     save(conversation) {
       if (this.isDeleted(conversation)) return;
       conversation.updated = Date.now();

@@ -27,9 +27,10 @@ Integer checked(const Runtime& runtime, bool overflow, Integer result) {
   return result;
 }
 
-// Returns the double that is nearest to a / b, as Python divides integers: rounded once.
+// Returns the double that is nearest to a / b. It is rounded once, as where Python divides
+// integers.
 double quotient(Integer a, Integer b) {
-  constexpr Unsigned kEnough = Unsigned{1} << 55;  // two bits more than a double has
+  constexpr Unsigned kEnough = Unsigned{1} << 55;  // a double has two bits less
   const Unsigned divisor = magnitude(b);
   Unsigned whole = magnitude(a) / divisor, rest = magnitude(a) % divisor;
   int scale = 0;
@@ -127,7 +128,7 @@ Value repeat(Runtime& runtime, const Value& value, Integer count) {
   if (const Text* text = value.text()) {
     if (text->bytes.empty() || times == 0) return Text{{}, text->markup};
     Builder out(runtime);
-    if (times > runtime.limits().text_bytes) out.append(' ', times);  // refuses it
+    if (times > runtime.limits().text_bytes) out.append(' ', times);  // append refuses it
     for (size_t i = 0; i < times; ++i)
       out.append(text->bytes);
     return out.value(text->markup);
@@ -146,7 +147,7 @@ Value repeat(Runtime& runtime, const Value& value, Integer count) {
   return runtime.sequence(sequence.kind, std::move(items));
 }
 
-// Concatenates two texts; what is added to markup is escaped.
+// Concatenates two texts. A text that is added to markup is escaped.
 Value join_texts(Runtime& runtime, const Text& a, const Text& b) {
   const bool markup = a.markup || b.markup;
   Builder out(runtime);
@@ -256,7 +257,7 @@ Value slice_of(Runtime& runtime, const Value& value, const Value& start, const V
       !is_bound(stop) || !is_bound(step)) {
     return runtime.undefined(type_name(value) + " object has no such slice");
   }
-  constexpr Integer kFar = Integer{1} << 64;  // beyond every sequence
+  constexpr Integer kFar = Integer{1} << 64;  // every sequence ends before it
   const Integer by = std::clamp(as_integer(step).value_or(1), -kFar, kFar);
   if (by == 0) runtime.fail("slice step cannot be zero");
   const auto size =

@@ -1,4 +1,4 @@
-// The tree of a template is made once and never changed.
+// Declares the tree of a template, which is made once and never changed.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 struct Call {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
-  ExpressionPtr rest, named_rest;  // *rest, **named_rest
+  ExpressionPtr rest, named_rest;  // they are written *rest and **named_rest
 };
 
 struct Expression {
+  // A comment names the members in which a kind keeps its parts, as the template writes them.
   enum class Kind : uint8_t {
     literal,    // literal
     name,       // text
@@ -41,7 +42,7 @@ struct Expression {
     logic_not,
     negative,
     positive,
-    concat,   // any number
+    concat,   // any number of operands
     compare,  // operands[0] signs[0] operands[1] signs[1] operands[2] ...
     binary,   // operands[0] text operands[1]
     member,   // only as a target of set: text.attribute of a namespace, attribute is operands[0]
@@ -49,7 +50,7 @@ struct Expression {
 
   Kind kind;
   int line = 0;
-  int height = 1;  // levels of the tree below, this one included
+  int height = 1;  // the tree below has this many levels, this one included
   std::string text;
   std::variant<None, bool, Integer, double, std::string> literal;
   std::vector<ExpressionPtr> operands;
@@ -64,17 +65,18 @@ using Block = std::vector<Statement>;
 struct Macro {
   std::string name;
   std::vector<std::string> parameters;
-  std::vector<ExpressionPtr> defaults;  // of the last parameters
+  std::vector<ExpressionPtr> defaults;  // the last parameters have these
   std::vector<Statement> body;
   // Says whether the body mentions `caller`, `varargs` or `kwargs`, which allows them in calls.
   bool takes_caller = false, takes_varargs = false, takes_kwargs = false;
 };
 
 struct Statement {
+  // A comment names the members in which a kind keeps its parts.
   enum class Kind : uint8_t {
     data,        // text
     output,      // value
-    branches,    // branches: the first whose condition holds, without condition for else
+    branches,    // branches; the first whose condition holds is taken, else has none
     loop,        // target, value, condition or nullptr, body, otherwise, recursive
     set,         // target, value
     set_block,   // target, value: filters over a nullptr, or nullptr; body

@@ -20,7 +20,7 @@ bool holds(Runtime& runtime, std::string_view sign, const Value& a, const Value&
   if (sign == "in") return contains(runtime, b, a);
   if (sign == "not in") return !contains(runtime, b, a);
   const int order = compare(runtime, a, b, sign);
-  if (order == 2) return false;  // not a number
+  if (order == 2) return false;  // one of them is not a number
   if (sign == "<") return order < 0;
   if (sign == "<=") return order <= 0;
   return sign == ">" ? order > 0 : order >= 0;

@@ -21,7 +21,7 @@ bool is_digit(char c) {
 
 // Says how one value is formatted, in `%` patterns and after the colon of `{}`.
 struct Style {
-  char align = '\0';  // < > ^ or =: sign, fill, digits
+  char align = '\0';  // it is one of < > ^ or =, which puts fill between sign and digits
   std::string_view fill = " ";
   char sign = '-';
   bool alternate = false, grouped = false;

@@ -10,7 +10,7 @@
 
 namespace walsh::jinja {
 
-// Computes pattern % values, where `values` is one value, a tuple, or a dict for %(name)s.
+// Computes `pattern % values`, where `values` is one value, a tuple, or a dict for %(name)s.
 Value format_percent(Runtime& runtime, const Text& pattern, const Value& values);
 // Computes pattern.format(...).
 Value format_braces(Runtime& runtime, const Text& pattern, const Arguments& arguments);
@@ -22,7 +22,8 @@ std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
 // Replaces the first `limit` occurrences of `old` (all if `limit` is negative).
 Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::string_view with,
                int64_t limit);
-// Computes str.isupper() and str.islower(): there is a cased letter, and none has the other case.
+// Computes str.isupper() and str.islower(). They are true if there is a cased letter and none has
+// the other case.
 bool all_cased(std::string_view text, bool up);
 
 }  // namespace walsh::jinja

@@ -1,4 +1,4 @@
-// Looks up what templates use by name: filters, tests, methods of objects, global functions.
+// Looks up filters, tests, methods of objects and global functions, which templates use by name.
 #pragma once
 
 #include <string_view>
@@ -12,13 +12,13 @@ namespace walsh::jinja {
 Function find_filter(std::string_view name);
 Function find_test(std::string_view name);
 
-// Returns a global variable; undefined if there is none.
+// Returns a global variable, which is undefined if there is none.
 Value global_of(Runtime& runtime, std::string_view name);
 
-// Returns value.name: a method or an attribute, or an item of a dict. It is undefined if there is
-// none, or if it would modify the object.
+// Returns value.name, which is a method or an attribute, or an item of a dict. It is undefined if
+// there is none, or if it would modify the object.
 Value attribute_of(Runtime& runtime, const Value& value, std::string_view name);
-// Returns value[key]: an item, or otherwise an attribute.
+// Returns value[key], which is an item or, if there is none, an attribute.
 Value subscript_of(Runtime& runtime, const Value& value, const Value& key);
 
 // Sets space.name to the value.

@@ -11,8 +11,8 @@
 namespace walsh::jinja {
 namespace {
 
-constexpr Integer kMaxRange = 100'000;  // items, as in Jinja2's sandbox
-constexpr size_t kMaxMessage = 1000;    // bytes of a template's own error message
+constexpr Integer kMaxRange = 100'000;  // it counts items, as in Jinja2's sandbox
+constexpr size_t kMaxMessage = 1000;  // a template's own error message has at most this many bytes
 
 Value raise_exception(Runtime& runtime, const Value&, const Arguments& arguments) {
   const auto bound = bind(runtime, "raise_exception", arguments, {"message"});
@@ -53,8 +53,8 @@ Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   return value;
 }
 
-// Passes on the entries given to dict() and namespace(): those of a dict or of pairs, then named
-// ones.
+// Passes on the entries that are given to dict() and namespace(), first those of a dict or of
+// pairs, then named ones.
 template <typename Put>
 void take_entries(Runtime& runtime, const Arguments& arguments, Put put) {
   if (arguments.positional.size() > 1) runtime.fail("dict() takes at most one positional argument");
@@ -89,7 +89,7 @@ Value name_space(Runtime& runtime, const Value&, const Arguments& arguments) {
   return made;
 }
 
-// A joiner's and a cycler's state is a namespace that templates do not see.
+// Calls a joiner. Its state, like a cycler's, is a namespace that templates do not see.
 Value joiner_call(Runtime&, const Value& self, const Arguments&) {
   auto& state = self.name_space()->attributes;
   const Value now = state[0].second;

@@ -68,7 +68,7 @@ class Interpreter {
   std::deque<Loop> loops_;
   Scope* scope_;
   Builder* out_ = nullptr;
-  const Value* block_text_ = nullptr;  // the text that the filters of a block are applied to
+  const Value* block_text_ = nullptr;  // the filters of a block are applied to this text
   int macro_depth_ = 0;
 };
 

@@ -15,8 +15,8 @@ int category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// The upper case of these characters is several characters (SpecialCasing.txt); the two texts are
-// upper and title case.
+// Gives the upper and the title case of a character whose upper case is several characters
+// (SpecialCasing.txt).
 struct Expansion {
   char32_t from;
   std::string_view upper, title;
@@ -192,7 +192,8 @@ std::string_view first_character(std::string_view text) {
 size_t find_text(std::string_view text, std::string_view sought, size_t from) {
   if (from > text.size()) return text.npos;
   if (sought.empty()) return from;
-  if (sought.size() > text.size() - from) return text.npos;  // also if the text has no room for it
+  // The text may also have no room for it.
+  if (sought.size() > text.size() - from) return text.npos;
   const void* const place =
       memmem(text.data() + from, text.size() - from, sought.data(), sought.size());
   return place == nullptr ? text.npos

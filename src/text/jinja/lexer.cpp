@@ -58,7 +58,7 @@ class Lexer {
     tokens_.push_back({kind, line_, std::move(text)});
   }
 
-  // Moves on and counts lines.
+  // Moves on to `place` and counts the lines on the way.
   void skip_to(size_t place) {
     line_ += static_cast<int>(std::count(text_.begin() + static_cast<ptrdiff_t>(place_),
                                          text_.begin() + static_cast<ptrdiff_t>(place), '\n'));
@@ -70,8 +70,8 @@ class Lexer {
     skip_to(place_ + rest.size() - strip_left(rest).size());
   }
 
-  // Handles the end of a tag: `-` removes white space behind it, otherwise a block's line end is
-  // removed.
+  // Handles the end of a tag. `-` removes white space behind it; without it the line end of a block
+  // is removed.
   void end_tag(bool minus, bool block, bool plus = false) {
     line_starting_ = text_[place_ - 1] == '\n';
     if (minus) {
@@ -91,7 +91,7 @@ class Lexer {
     if (sign == '-') {
       kept = strip_right(data);
     } else if (sign != '+' && lstrip) {
-      const size_t line_begin = data.rfind('\n') + 1;  // npos + 1 is 0
+      const size_t line_begin = data.rfind('\n') + 1;  // without a line feed npos + 1 gives 0
       if ((line_begin > 0 || line_starting_) && line_begin < data.size() &&
           strip_left(data.substr(line_begin)).empty()) {
         kept = data.substr(0, line_begin);
@@ -133,7 +133,7 @@ class Lexer {
     end_tag(sign == '-', true, sign == '+');
   }
 
-  // Matches `NAME %}` or `NAME -%}` at `place`; returns its end and sets the sign, or npos.
+  // Matches `NAME %}` or `NAME -%}` at `place`. Returns its end and sets the sign, or returns npos.
   size_t match_tag(size_t place, std::string_view name, char& sign) const {
     const auto skip = [&] {
       const std::string_view rest = std::string_view(text_).substr(place);
@@ -148,7 +148,7 @@ class Lexer {
     return text_.compare(place, 2, "%}") == 0 ? place + 2 : text_.npos;
   }
 
-  // Reads what follows "{%" if it begins a raw block: everything up to endraw is data.
+  // Reads a raw block if one begins behind "{%". Everything up to endraw is data.
   bool read_raw() {
     char sign = 0;
     const size_t begin = match_tag(place_, "raw", sign);
@@ -172,7 +172,7 @@ class Lexer {
   void read_tag(bool block) {
     add(block ? Token::Kind::block_begin : Token::Kind::variable_begin, "");
     const std::string_view close = block ? "%}" : "}}";
-    std::vector<char> open;  // open brackets; the end of a tag is not looked for inside them
+    std::vector<char> open;  // the end of a tag is not looked for inside open brackets
     for (;;) {
       skip_space();
       if (place_ == text_.size()) fail("the template ends inside a tag");
@@ -343,7 +343,7 @@ class Lexer {
   std::string text_, name_;
   size_t place_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // whether the text after the last tag begins a line
+  bool line_starting_ = true;  // the text after the last tag begins a line
   std::vector<Token> tokens_;
 };
 

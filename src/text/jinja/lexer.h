@@ -11,16 +11,16 @@ namespace walsh::jinja {
 
 struct Token {
   enum class Kind : uint8_t {
-    data,            // text between blocks
-    variable_begin,  // {{
+    data,            // it is text between blocks
+    variable_begin,  // it is {{
     variable_end,
-    block_begin,  // {%
+    block_begin,  // it is {%
     block_end,
     name,
-    string,   // its value
-    integer,  // its digits, with the prefix of the base, without underscores
+    string,   // it has its value
+    integer,  // it has its digits, with the prefix of the base, without underscores
     real,
-    sign,  // an operator or a bracket
+    sign,  // it is an operator or a bracket
     end,
   };
   Kind kind;
@@ -31,7 +31,8 @@ struct Token {
   bool is_name(std::string_view name) const { return kind == Kind::name && text == name; }
 };
 
-// The last token is `end`. `source` is valid UTF-8. Throws bad_input naming `name` and the line.
+// Returns the tokens of a text; the last one is `end`. `source` is valid UTF-8. Throws bad_input
+// naming `name` and the line.
 std::vector<Token> tokenize(std::string_view source, std::string_view name);
 
 }  // namespace walsh::jinja

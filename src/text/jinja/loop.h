@@ -23,15 +23,15 @@ class Loop {
 
   // Returns the next item, or nothing.
   std::optional<Value> next();
-  // Ends the loop: attributes remain readable, but there are no more items.
+  // Ends the loop. Attributes remain readable, but there are no more items.
   void close();
 
-  // Returns `loop.name`; undefined for an unknown name.
+  // Returns `loop.name`, which is undefined for an unknown name.
   Value attribute(std::string_view name);
   size_t length(Runtime&) { return total(); }
   int depth() const { return depth_; }
 
-  const Statement* statement = nullptr;  // of a recursive loop, whose scope is below
+  const Statement* statement = nullptr;  // only a recursive loop has it; its scope is below
   Scope* scope = nullptr;
 
  private:
@@ -43,13 +43,14 @@ class Loop {
 
   Runtime& runtime_;
   Filter filter_;
-  Sequence* iterator_ = nullptr;  // the source, if it can be read only once
-  std::vector<Value> items_;      // or a copy of it
+  Sequence* iterator_ = nullptr;  // the source is kept here if it can be read only once
+  std::vector<Value> items_;      // otherwise its items are copied here
   size_t place_ = 0;
-  std::optional<std::deque<Value>> rest_;  // what is left, once the length was asked for
+  // The remaining items are kept here once the length was asked for.
+  std::optional<std::deque<Value>> rest_;
   std::optional<Value> ahead_, current_, previous_;
   std::optional<Value> last_change_;
-  size_t index_ = 0;  // number of the current item, from 1
+  size_t index_ = 0;  // it is the number of the current item, counted from 1
   int depth_;
 };
 

@@ -19,15 +19,15 @@ bool is_number(const Value& value) {
 // Floats from here on are no Integer.
 constexpr double kIntegerEnd = 0x1p127;
 
-// Returns -1, 0 or 1; 2 if one of them is not a number.
+// Returns -1, 0 or 1, or 2 if one of them is not a number.
 template <typename T>
 int order_of(T a, T b) {
   return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2;
 }
 
-// Compares exactly: the integer is not rounded to a double.
+// Compares exactly, because the integer is not rounded to a double.
 int compare_mixed(Integer a, double b) {
-  if (!(std::fabs(b) < kIntegerEnd)) return order_of(0.0, b);  // infinity and NaN too
+  if (!(std::fabs(b) < kIntegerEnd)) return order_of(0.0, b);  // infinity and NaN come here, too
   const double whole = std::trunc(b);
   const int order = order_of(a, static_cast<Integer>(whole));
   return order != 0 ? order : order_of(whole, b);

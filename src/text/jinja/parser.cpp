@@ -86,8 +86,8 @@ class StatementParser {
     return false;
   }
 
-  // Parses up to a block whose name is one of `ends`, which is then the current token; without
-  // `ends` up to the end of the template.
+  // Parses up to a block whose name is one of `ends`, which is then the current token. Without
+  // `ends` it parses up to the end of the template.
   Block parse_block(Names ends) {
     Block block;
     for (;;) {
@@ -231,7 +231,7 @@ class StatementParser {
     tokens_.expect_sign(")");
   }
 
-  // A macro is a function of its own: it cannot leave a loop around it.
+  // Parses the body of a macro. It is a function of its own, so it cannot leave a loop around it.
   void parse_macro_body(Macro& macro, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     const auto outside = std::exchange(expressions_.uses, {});

@@ -11,12 +11,12 @@
 
 namespace walsh::jinja {
 
-constexpr int kMaxBlockDepth = 64;       // blocks inside blocks
-constexpr int kMaxExpressionDepth = 64;  // nested brackets and the like
-// A tree has at most so many levels; `a + b + c ...` has one level per operator.
+constexpr int kMaxBlockDepth = 64;       // blocks nest inside of blocks at most this deep
+constexpr int kMaxExpressionDepth = 64;  // brackets and the like nest at most this deep
+// A tree has at most this many levels; `a + b + c ...` has one level per operator.
 constexpr int kMaxExpressionHeight = 400;
 
-// Throws bad_input naming `name` and the line.
+// Parses a template. Throws bad_input naming `name` and the line.
 Block parse(std::string_view source, std::string_view name);
 
 class TokenStream {
@@ -34,7 +34,7 @@ class TokenStream {
   std::string expect_name();
   [[noreturn]] void fail(const std::string& reason) const { fail(reason, now().line); }
   [[noreturn]] void fail(const std::string& reason, int line) const;
-  std::string describe() const;  // the current token, for a message
+  std::string describe() const;  // this describes the current token for messages
 
  private:
   std::vector<Token> tokens_;
@@ -46,13 +46,15 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  // Returns an expression, or a tuple of several separated by commas. Ends before a name `end`.
+  // Parses an expression, or a tuple of several that are separated by commas. It ends before a name
+  // `end`.
   ExpressionPtr parse_tuple(bool with_choice, std::string_view end = "", bool in_brackets = false);
   ExpressionPtr parse_expression(bool with_choice = true);
-  // Parses the target of set and for: a name, `space.name` where that is allowed, or a tuple of
-  // them.
+  // Parses the target of set and for, which is a name, `space.name` where that is allowed, or a
+  // tuple of them.
   ExpressionPtr parse_target(bool with_member);
-  // Parses `| name | name ...` applied to nullptr; `inline_first`: the first filter has no bar.
+  // Parses `| name | name ...` as applied to nullptr. If `inline_first`, the first filter has no
+  // bar.
   ExpressionPtr parse_filters(bool inline_first);
 
   // Notes the names read so far that make a macro accept caller, varargs or kwargs.
@@ -66,7 +68,7 @@ class ExpressionParser {
   class Nested;
 
   ExpressionPtr make(Kind kind, int line, std::string text = "");
-  ExpressionPtr finish(ExpressionPtr node) const;  // sets the height
+  ExpressionPtr finish(ExpressionPtr node) const;  // it sets the height
   ExpressionPtr pair(Kind kind, int line, ExpressionPtr a, ExpressionPtr b, std::string text = "");
   ExpressionPtr parse_choice();
   ExpressionPtr parse_or();

@@ -1,4 +1,4 @@
-// Converts values to text: str(), repr(), json.dumps().
+// Converts values to text, as str(), repr() and json.dumps() do.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace walsh::jinja {
 
 std::string format_integer(Integer value);
-std::string format_digits(Unsigned value);  // decimal
+std::string format_digits(Unsigned value);  // they are decimal
 // Returns the shortest decimal that reads back as the same number, in Python's spelling.
 std::string format_real(double value);
 
 // Writes str(value). Fails for functions and iterators, for which Python prints an address.
 void append_str(Runtime& runtime, const Value& value, Builder& out);
-// Returns str(value) as a Text; a text stays as it is.
+// Returns str(value) as a Text. A text stays as it is.
 Text to_text(Runtime& runtime, const Value& value);
 
 void append_repr(Runtime& runtime, const Value& value, Builder& out);
@@ -27,7 +27,8 @@ void append_escaped(std::string_view text, Builder& out);
 struct JsonStyle {
   bool ascii = false;
   bool sorted = false;
-  bool lines = false;  // one member per line, indented by `indent` per level
+  // Each member has a line, which is indented by `indent` per level.
+  bool lines = false;
   std::string_view indent, between = ", ", behind_key = ": ";
 };
 // Writes json.dumps(value). Fails for values that JSON cannot represent.

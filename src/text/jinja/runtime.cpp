@@ -105,7 +105,7 @@ void Runtime::put(Dict& dict, const Value& key, const Value& value) {
   if (depth >= kMaxContainerDepth) fail_limit("containers are nested too deeply");
   dict.depth = std::max(dict.depth, depth + 1);
   if (const Value* found = find(dict, key)) {
-    const_cast<Value&>(*found) = value;  // an entry of `dict`, which we may change
+    const_cast<Value&>(*found) = value;  // it is an entry of `dict`, which we may change
     return;
   }
   charge(2 * sizeof(Value) + 48);

@@ -1,4 +1,5 @@
-// Holds the state of one rendering: its memory, its work so far, its position in the template.
+// Holds the state of one rendering, which is its memory, its work so far and its position in the
+// template.
 #pragma once
 
 #include <ctime>
@@ -19,10 +20,11 @@ namespace walsh::jinja {
 // processes.
 struct Limits {
   uint64_t steps = 1'000'000;
-  size_t text_bytes = size_t{4} << 20;      // of the output and of every intermediate text
-  size_t memory_bytes = size_t{256} << 20;  // of everything allocated, whether still in use or not
-  int depth = 1000;                         // nested evaluations
-  int macro_depth = 64;                     // nested calls of macros
+  size_t text_bytes = size_t{4} << 20;  // this bounds the output and every intermediate text
+  // This bounds everything that is allocated, whether still in use or not.
+  size_t memory_bytes = size_t{256} << 20;
+  int depth = 1000;      // evaluations nest at most this deep
+  int macro_depth = 64;  // calls of macros nest at most this deep
 };
 
 constexpr int kMaxContainerDepth = 128;
@@ -41,9 +43,9 @@ struct Scope;
 
 struct Callable {
   std::string_view name;
-  Function function = nullptr;  // called with `self`, the object of a method
+  Function function = nullptr;  // it is called with `self`, the object of a method
   Value self{};
-  const Macro* macro = nullptr;  // or a macro, with the scope in which it was defined
+  const Macro* macro = nullptr;  // it is a macro instead, with the scope in which it was defined
   Scope* scope = nullptr;
 };
 
@@ -55,7 +57,7 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  int line = 0;  // current line of the template
+  int line = 0;  // it is the current line of the template
 
   const Limits& limits() const { return limits_; }
   const std::tm& time_now() const { return time_now_; }
@@ -68,15 +70,15 @@ class Runtime {
   void step(uint64_t steps = 1) {
     if (!budget_.take(steps)) budget_.fail(where());
   }
-  // Counts work that processes `bytes`.
+  // Counts the steps of work that processes this many bytes.
   void pass(size_t bytes) { step(1 + bytes / 64); }
-  // Counts memory.
+  // Counts memory that is allocated.
   void charge(size_t bytes) {
     memory_ += bytes;
     if (memory_ > limits_.memory_bytes) fail_memory();
   }
 
-  // Copies `bytes`; text that lives as long as the runtime needs no copy.
+  // Makes a text from a copy of `bytes`. Text that lives as long as the runtime needs no copy.
   Value text(std::string_view bytes, bool markup = false);
   Value sequence(Sequence::Kind kind, std::vector<Value> items);
   Value list(std::vector<Value> items) { return sequence(Sequence::Kind::list, std::move(items)); }
@@ -89,12 +91,12 @@ class Runtime {
   Dict* dict();
   // Adds or replaces an entry. Fails if the key is not hashable.
   void put(Dict& dict, const Value& key, const Value& value);
-  // Returns null if there is no such key; fails as put.
+  // Returns the value of a key, or null if there is no such key. Fails as put.
   const Value* find(const Dict& dict, const Value& key);
   const Value* find(const Dict& dict, std::string_view key);
   Value name_space();
   Value callable(Callable callable);
-  // `why` is copied.
+  // Makes an undefined value. `why` is copied.
   Value undefined(const std::string& why);
 
   // Guards recursion into values or expressions that may contain themselves.
@@ -163,7 +165,7 @@ class Builder {
   std::string out_;
 };
 
-// Returns the arguments in the order of `names`; nullptr for omitted ones. Fails for too many
+// Returns the arguments in the order of `names`, with nullptr for omitted ones. Fails for too many
 // arguments and unknown names. The pointers point into `arguments`.
 std::vector<const Value*> bind(const Runtime& runtime, std::string_view function,
                                const Arguments& arguments,

@@ -19,7 +19,7 @@ bool truth_of(const Value* value, bool missing = false) {
   return value == nullptr ? missing : truth(*value);
 }
 
-// Returns value.a.b.0: follows the path `attribute`; an integer is an index.
+// Returns value.a.b.0 for a path such as "a.b.0". An integer is an index.
 Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   if (attribute.text() == nullptr) return subscript_of(runtime, value, attribute);
   for (std::string_view rest = attribute.text()->bytes;;) {
@@ -34,7 +34,7 @@ Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   }
 }
 
-// Returns the key by which an item is compared: one of its attributes, case-folded unless
+// Returns the key by which an item is compared. It is one of its attributes, case-folded unless
 // case_sensitive.
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   const Value key = given(attribute) ? attribute_at(runtime, item, *attribute) : item;
@@ -242,7 +242,7 @@ Value map_attribute(Runtime& runtime, const Value& value, const Arguments& argum
 }
 
 Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  if (!truth(value)) return runtime.iterator({});  // none, for one
+  if (!truth(value)) return runtime.iterator({});  // None is such a value
   if (arguments.positional.empty()) {
     if (arguments.named.empty() || arguments.named[0].first != "attribute") {
       runtime.fail("map requires a filter argument");
@@ -294,7 +294,7 @@ Value groupby(Runtime& runtime, const Value& value, const Arguments& arguments) 
     return found.undefined() && bound[1] != nullptr ? *bound[1] : found;
   };
   const bool sensitive = truth_of(bound[2]);
-  std::vector<Value> pairs;  // (key, item)
+  std::vector<Value> pairs;  // each is a (key, item)
   for (const Value& item : iterate(runtime, value)) {
     pairs.push_back(runtime.tuple({grouper(item), item}));
   }

@@ -11,7 +11,7 @@ namespace walsh::jinja {
 namespace {
 
 constexpr size_t kMaxSource = size_t{1} << 20;
-constexpr uint64_t kStepsPerByte = 4;  // of the variables' size
+constexpr uint64_t kStepsPerByte = 4;  // the variables' size is counted in bytes
 constexpr size_t kMemoryPerByte = 64;
 
 Value to_integer(Runtime& runtime, std::string_view text) {
@@ -26,7 +26,8 @@ Value to_integer(Runtime& runtime, std::string_view text) {
   return result;
 }
 
-// Texts are not copied, because the caller's values outlive the rendering.
+// Converts JSON to a value. Texts are not copied, because the caller's values outlive the
+// rendering.
 Value to_value(Runtime& runtime, const OrderedJson& json) {
   switch (json.type()) {
     case OrderedJson::value_t::boolean:
@@ -60,8 +61,8 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
   }
 }
 
-// Returns the size of the variables: bytes of text plus a constant per value. Checks what templates
-// rely on: valid UTF-8 and bounded depth.
+// Returns the size of the variables, which is their bytes of text plus a constant per value. Checks
+// that UTF-8 is valid and the depth is bounded, because templates rely on it.
 uint64_t measure(const OrderedJson& json, std::string_view where, int depth = 0) {
   const auto text_size = [&](const std::string& text) {
     if (is_valid_utf8(text)) return text.size();

@@ -1,4 +1,4 @@
-// Implements tests: the names after `is`.
+// Implements tests, which are the names after `is`.
 #include "text/jinja/format.h"
 #include "text/jinja/functions.h"
 #include "text/jinja/loop.h"

@@ -27,7 +27,7 @@ std::string padded(int value, size_t width, char fill, char flag) {
   return digits.size() < width ? std::string(width - digits.size(), fill) + digits : digits;
 }
 
-// Formats one directive; "" for %Z without a time zone name. Fails for an unknown one.
+// Formats one directive. %Z gives "" without a time zone name. Fails for an unknown directive.
 std::string directive(Runtime& runtime, char letter, char flag, const std::tm& time) {
   const auto number = [&](int value, size_t width = 2, char fill = '0') {
     return padded(value, width, fill, flag);
@@ -100,7 +100,7 @@ std::string directive(Runtime& runtime, char letter, char flag, const std::tm& t
       return "000000";
     case 'z':
     case 'Z':
-      return "";  // as Python writes a time without a zone
+      return "";  // Python writes nothing for a time without a zone
     case '%':
       return "%";
     default:
@@ -148,7 +148,7 @@ Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::st
   Builder out(runtime);
   std::string_view rest = text.bytes;
   runtime.pass(rest.size());
-  if (old.empty()) {  // inserts `with` before every character and at the end
+  if (old.empty()) {  // `with` is inserted before every character and at the end
     for (; limit != 0; --limit) {
       out.append(with);
       if (rest.empty()) break;

@@ -40,7 +40,7 @@ Value center(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return by_method(runtime, "center", value, {.positional = {width}, .named = {}});
 }
 
-// Words begin after white space, hyphens and opening brackets.
+// Begins every word with a capital. Words begin after white space, hyphens and opening brackets.
 Value title(Runtime& runtime, const Value& value, const Arguments& arguments) {
   bind(runtime, "title", arguments, {});
   const Text text = to_text(runtime, value);
@@ -90,7 +90,7 @@ Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const bool blank = bound[2] != nullptr && truth(*bound[2]);
   const Text text = to_text(runtime, value);
   runtime.pass(text.bytes.size());
-  Builder with_end(runtime);  // so that a final line end is followed by an empty line
+  Builder with_end(runtime);  // a final line end is then followed by an empty line
   with_end.append(text.bytes);
   with_end.append('\n');
   Builder out(runtime);
@@ -173,7 +173,7 @@ Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return to_text(runtime, value);
 }
 
-// Returns nothing if the text is no integer; fails for one that is too large.
+// Returns the integer, or nothing if the text is none. Fails for one that is too large.
 std::optional<Integer> parse_integer(const Runtime& runtime, std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
@@ -218,7 +218,7 @@ std::optional<double> parse_real(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// Returns the default of Jinja2's int() and float() for values that cannot be converted.
+// Returns the value that Jinja2's int() and float() give if `value` cannot be converted.
 Value fallback(Runtime& runtime, const Value& value, const Value* given, const Value& missing) {
   if (const Undefined* undefined = value.as<Undefined>()) runtime.fail(std::string(undefined->why));
   return given != nullptr ? *given : missing;

@@ -51,7 +51,7 @@ Value strip(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return part(self, text);
 }
 
-// Narrows `text` to the bounds; false if they exclude all of it.
+// Narrows `text` to the bounds. Returns false if they exclude all of it.
 bool narrow(Runtime& runtime, std::string_view& text, const Value* start, const Value* stop) {
   if (start == nullptr && stop == nullptr) return true;
   const auto size = static_cast<int64_t>(count_characters(text));

@@ -24,12 +24,13 @@ inline Unsigned magnitude(Integer value) {
 }
 
 struct Undefined {
-  std::string_view why;  // the message if a value is needed
+  std::string_view why;  // it is the message if a value is needed
 };
 struct None {};
 struct Text {
-  std::string_view bytes;  // UTF-8
-  bool markup = false;     // the result of escape or safe: `+` and `%` escape what is added
+  std::string_view bytes;  // it is UTF-8
+  // `+` and `%` escape texts that are added to the result of escape or safe.
+  bool markup = false;
 };
 struct Sequence;
 struct Dict;
@@ -87,17 +88,18 @@ struct Sequence {
   bool indexed() const { return kind == Kind::list || kind == Kind::tuple || kind == Kind::range; }
 
   Kind kind;
-  int depth;  // levels of containers, this one included
+  int depth;  // it counts levels of containers, this one included
   std::vector<Value> items;
-  size_t taken = 0;                            // items already read from an iterator
-  Integer start = 0, stop = 0, step = 1;       // of a range
-  std::vector<std::string_view> attributes{};  // names of a tuple's members, if they have names
+  size_t taken = 0;                            // this many items were read from an iterator already
+  Integer start = 0, stop = 0, step = 1;       // a range has them
+  std::vector<std::string_view> attributes{};  // a tuple's members may have these names
 };
 
 struct Dict {
   int depth = 1;
-  std::vector<std::pair<Value, Value>> entries;          // in the order of insertion
-  std::unordered_multimap<uint64_t, uint32_t> places{};  // by hash; only of large ones
+  std::vector<std::pair<Value, Value>> entries;  // they are in the order of insertion
+  // The keys are hashes; only a large dict has them.
+  std::unordered_multimap<uint64_t, uint32_t> places{};
 };
 
 // A namespace is the only kind of value that a template can modify.

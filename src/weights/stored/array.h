@@ -12,18 +12,18 @@
 
 namespace walsh {
 
-// Returns a shape as messages spell it: "[2, 3]".
+// Returns a shape as messages spell it, such as "[2, 3]".
 std::string shape_text(std::span<const int64_t> shape);
 
-// One tensor of a file. It refers to the file's memory.
+// Describes one tensor of a file. It refers to the file's memory.
 struct StoredArray {
-  std::string_view dtype;  // safetensors' name
+  std::string_view dtype;  // this is safetensors' name of the type
   std::span<const int64_t> shape;
-  std::span<const std::byte> data;  // as long as type and shape say
-  std::string where;                // for messages
+  std::span<const std::byte> data;  // it is as long as type and shape say
+  std::string where;                // messages name the tensor by this
 };
 
-// Throws bad_input: "found TYPE SHAPE, expected ...".
+// Throws bad_input with the message "found TYPE SHAPE, expected ...".
 [[noreturn]] void refuse_array(const StoredArray& array, const std::string& expected);
 // Refuses other types and shapes.
 void expect_array(const StoredArray& array, std::string_view dtype,
@@ -34,7 +34,7 @@ void expect_matrix(const StoredArray& array, std::string_view dtype);
 
 // Reads values in F32, BF16, F16, F8_E8M0 or F8_E4M3. Refuses other types.
 std::vector<float> read_floats(const StoredArray& array);
-void expect_floats(const StoredArray& array);  // refuses those types
+void expect_floats(const StoredArray& array);  // it refuses those types
 // Reads `count` values from the one at `first` on, which must be there, of a tensor that
 // expect_floats takes.
 void read_floats(const StoredArray& array, int64_t first, int64_t count, float* out);

@@ -1,6 +1,6 @@
-// Reads bitsandbytes (https://github.com/bitsandbytes-foundation/bitsandbytes): weights are levels
-// of a table times the largest value of a block of consecutive weights (nf4, fp4), or int8 times a
-// scale per row.
+// Reads weights of bitsandbytes (https://github.com/bitsandbytes-foundation/bitsandbytes). They are
+// levels of a table times the largest value of a block of consecutive weights (nf4, fp4), or int8
+// times a scale per row.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,9 +21,9 @@ constexpr std::string_view kWeight = ".weight", kNf4 = ".weight.quant_state.bits
                            kNestedMap = ".weight.nested_quant_map", kRowScales = ".SCB",
                            kOrder = ".weight_format";
 
-constexpr int64_t kMost = int64_t{1} << 40;  // weights of a matrix
+constexpr int64_t kMost = int64_t{1} << 40;  // a matrix may have this many weights
 
-// Keeps what the JSON text in a tensor of bytes says.
+// Keeps the content of the JSON text in a tensor of bytes.
 struct State {
   int64_t rows = 0, cols = 0, block = 0, nested_block = 0;
   float offset = 0;

@@ -1,7 +1,7 @@
 // Reads compressed-tensors, which llm-compressor writes
-// (https://github.com/vllm-project/compressed-tensors): integers in 32-bit words (`pack-quantized`)
-// or bytes (`int-quantized`), FP8 (`float-quantized`), NVFP4 and MXFP4. A scale belongs to all
-// values, a row, a block, or a group of columns of a row.
+// (https://github.com/vllm-project/compressed-tensors). Weights are integers in 32-bit words
+// (`pack-quantized`) or bytes (`int-quantized`), FP8 (`float-quantized`), NVFP4 or MXFP4. A scale
+// belongs to all values, a row, a block, or a group of columns of a row.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
-// Reads GPTQ and AWQ, which have integers in 32-bit words, transposed matrices (inputs are rows),
-// and scales and zero points per group of inputs. The layouts are those of AutoGPTQ, GPTQModel and
-// AutoAWQ ("gemm").
+// Reads GPTQ and AWQ. They have integers in 32-bit words, transposed matrices whose rows are
+// inputs, and scales and zero points per group of inputs. The layouts are those of AutoGPTQ,
+// GPTQModel and AutoAWQ ("gemm").
 #include <algorithm>
 
 #include "codec/panels.h"
@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view kWeight = ".weight", kCodes = ".qweight", kZeros = ".qzeros",
                            kScales = ".scales", kIndex = ".g_idx";
 
-// In GPTQ a column of words is a stream of an output's codes along the inputs.
+// Reads matrices of GPTQ, in which a column of words is a stream of an output's codes along the
+// inputs.
 class GptqMatrix : public IntegerMatrix {
  public:
   GptqMatrix(IntegerLayout layout, StoredArray codes, StoredArray scales, StoredArray zeros,
@@ -55,7 +56,8 @@ class GptqMatrix : public IntegerMatrix {
   bool zeros_less_one_;
 };
 
-// In AWQ a word has the codes of eight outputs, those of even numbers first.
+// Reads matrices of AWQ, in which a word has the codes of eight outputs, those of even numbers
+// first.
 class AwqMatrix : public IntegerMatrix {
  public:
   AwqMatrix(IntegerLayout layout, StoredArray codes, StoredArray scales, StoredArray zeros)
@@ -91,8 +93,8 @@ class AwqMatrix : public IntegerMatrix {
   StoredArray codes_, scales_, zeros_;
 };
 
-// Finds the bits per number: an index of inputs tells how many inputs there are, which the words
-// must hold. Matrices may differ ("dynamic" of GPTQModel).
+// Finds the bits per number from an index of inputs, which tells how many inputs the words must
+// hold. Matrices may differ ("dynamic" of GPTQModel).
 void read_width_of(const StoredParts& parts, const StoredMethod& stored, const StoredArray& codes,
                    IntegerLayout& layout) {
   const int64_t words = codes.shape[0];

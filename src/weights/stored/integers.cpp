@@ -9,8 +9,8 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kRows = 16;   // that are read together
-constexpr int64_t kBlock = 32;  // columns of a scale of q4_0 and q8_0
+constexpr int64_t kRows = 16;   // this many rows are read together
+constexpr int64_t kBlock = 32;  // a scale of q4_0 and q8_0 is for this many columns
 
 bool is_half(float value) {
   return std::isfinite(value) && std::fabs(value) <= kLargestHalf &&
@@ -58,7 +58,7 @@ void IntegerMatrix::decode(int64_t first, int64_t count, std::byte* out) const {
 const Format* IntegerMatrix::coded() const {
   if (!layout_.group_of.empty() || cols() % kBlock != 0) return nullptr;
   if (layout_.groups > 1 && layout_.group_cols % kBlock != 0) return nullptr;
-  int lowest = layout_.zero, highest = layout_.zero;  // of all zero points
+  int lowest = layout_.zero, highest = layout_.zero;  // they are those of all zero points
   bool exact = true, begun = false;
   for_rows(0, rows(), false,
            [&](int64_t, const uint8_t*, const float* scales, const int16_t* zeros) {
@@ -77,7 +77,7 @@ Tensor IntegerMatrix::encode(const Format& format, int64_t first, int64_t count)
   const ScalarCode& code = format.code[0];
   const int64_t blocks = cols() / kBlock, row_bytes = code_bytes_per_row(code, cols());
   const int64_t per_group = layout_.group_cols / kBlock;
-  const int shift = code.bits == 4 ? 8 : 0;  // the code of the level 0
+  const int shift = code.bits == 4 ? 8 : 0;  // this code has the level 0
   auto memory = std::make_shared<AlignedArray<std::byte>>(
       static_cast<size_t>(count * (row_bytes + blocks * 2)));
   std::byte* to = memory->data();

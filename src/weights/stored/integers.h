@@ -1,4 +1,5 @@
-// Reads whole numbers with a scale and a zero point per group of columns: (code - zero) * scale.
+// Reads whole numbers with a scale and a zero point per group of columns. A value is (code - zero)
+// * scale.
 #pragma once
 
 #include "weights/stored/form.h"
@@ -7,13 +8,13 @@ namespace walsh {
 
 // Describes the matrix of integers that a subclass of IntegerMatrix reads.
 struct IntegerLayout {
-  int64_t rows = 0, cols = 0, groups = 0;  // groups of columns of a row
+  int64_t rows = 0, cols = 0, groups = 0;  // a row has this many groups of columns
   int bits = 0;
-  int zero = 0;  // of all groups, unless zeros are stored
-  // Here is the group of each column; empty: groups have cols / groups columns (the last one maybe
-  // fewer) each.
+  int zero = 0;  // it is that of all groups, unless zeros are stored
+  // This has the group of each column. If it is empty, each group has cols / groups columns, but
+  // the last one maybe fewer.
   std::vector<int32_t> group_of = {};
-  int64_t group_cols = 0;  // columns of a group
+  int64_t group_cols = 0;  // a group has this many columns
 };
 
 class IntegerMatrix : public StoredMatrix {
@@ -21,7 +22,7 @@ class IntegerMatrix : public StoredMatrix {
   explicit IntegerMatrix(IntegerLayout layout)
       : StoredMatrix(layout.rows, layout.cols), layout_(std::move(layout)) {}
 
-  // Returns q4_0 or q8_0, if their scales and codes hold all values: then groups are whole blocks
+  // Returns q4_0 or q8_0, if their scales and codes hold all values. Then groups are whole blocks
   // of 32 columns in their order, and all scales are fp16 numbers.
   const Format* coded() const override;
 
@@ -29,7 +30,8 @@ class IntegerMatrix : public StoredMatrix {
   const IntegerLayout& layout() const { return layout_; }
   // Writes the codes [count][cols] of rows, which are numbers from 0 on.
   virtual void read_codes(int64_t first, int64_t count, uint8_t* codes) const = 0;
-  // Writes scales [count][groups] and zero points; those that it leaves alone are layout().zero.
+  // Writes scales [count][groups] and zero points. Zero points that it leaves alone are
+  // layout().zero.
   virtual void read_groups(int64_t first, int64_t count, float* scales, int16_t* zeros) const = 0;
 
  private:
@@ -42,8 +44,9 @@ class IntegerMatrix : public StoredMatrix {
   IntegerLayout layout_;
 };
 
-// Returns the group of each column, if a tensor tells it; empty where there is none, or all are -1,
-// or groups have `group_cols` columns each, in their order. Refuses numbers that no group has.
+// Returns the group of each column if a tensor tells it. The list is empty where there is none,
+// where all are -1, or where groups have `group_cols` columns each, in their order. Refuses numbers
+// that no group has.
 std::vector<int32_t> read_group_index(const StoredParts& parts, std::string_view ending,
                                       int64_t cols, int64_t groups, int64_t group_cols);
 

@@ -31,7 +31,8 @@ void read_group(ConfigReader& reader, const char* key, StoredMethod& stored) {
   add_once(stored.groups, group);
 }
 
-// Reads one of `supported`, in any case of letters; an absent key gives the first.
+// Reads one of the `supported` values, in any case of letters. An absent key gives the first of
+// them.
 void read_choice(ConfigReader& reader, const char* key,
                  std::initializer_list<std::string_view> supported, std::string& found) {
   std::string text = reader.text(key).value_or(std::string(*supported.begin()));
@@ -98,7 +99,7 @@ void read_compressed(ConfigReader& reader, StoredMethod& stored) {
     reader.refuse("config_groups", "expected an object of groups");
   for (const auto& [name, group] : groups->items())
     read_compressed_group(group, reader.where() + ": config_groups." + name, stored);
-  // Sparse matrices and rotated ones are not what they seem.
+  // Sparse matrices and rotated ones are refused, because their values are not those of the model.
   for (const char* key : {"sparsity_config", "transform_config"}) {
     const Json* other = reader.value(key);
     if (other != nullptr && !other->empty()) reader.refuse(key, "not supported");
@@ -107,7 +108,7 @@ void read_compressed(ConfigReader& reader, StoredMethod& stored) {
                   "quantization_status", "version"});
 }
 
-// Skips what tools write about how they quantized.
+// Skips the keys in which tools write how they quantized.
 void ignore_history(ConfigReader& reader) {
   ignore(reader, {"act_group_aware",
                   "backend",
@@ -216,7 +217,7 @@ StoredMethod read_stored_method(std::string_view config_json, const std::string&
   ConfigReader own(*object, where + ": quantization_config");
   const std::string name = own.text("quant_method").value_or("");
   const auto* method = std::ranges::find(kMethods, name, &Method::name);
-  if (method == std::end(kMethods)) return stored;  // that of a model's description
+  if (method == std::end(kMethods)) return stored;  // the model's description has the method
   stored.kind = method->kind;
   method->read(own, stored);
   own.finish();

@@ -1,4 +1,4 @@
-// Reads what config.json says in `quantization_config` of checkpoints that others have quantized.
+// Reads the `quantization_config` in config.json of checkpoints that others have quantized.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,20 @@ namespace walsh {
 struct StoredMethod {
   enum class Kind : uint8_t {
     none,
-    fp8,         // X as F8_E4M3 with X_scale_inv: one factor per block or per tensor
-    mxfp4,       // X as X_blocks, two 4-bit floats per byte, with X_scales: powers of two
-    compressed,  // what llm-compressor writes: integers and small floats
-    gptq,        // integers of 2, 3, 4 or 8 bits with scales and zero points per group of inputs
-    awq,         // integers of 4 bits with scales and zero points per group of inputs
-    bnb          // bitsandbytes: 4-bit floats by a table, or int8 with a scale per row
+    fp8,  // X is F8_E4M3, X_scale_inv has one factor per block or per tensor
+    // X_blocks has two 4-bit floats of X per byte, X_scales has powers of two.
+    mxfp4,
+    compressed,  // llm-compressor writes integers and small floats
+    // Integers of 2, 3, 4 or 8 bits have scales and zero points per group of inputs.
+    gptq,
+    awq,  // integers of 4 bits have scales and zero points per group of inputs
+    bnb   // bitsandbytes: 4-bit floats by a table, or int8 with a scale per row
   };
   Kind kind = Kind::none;
-  int64_t block_rows = 0, block_cols = 0;  // of fp8 and compressed; 0: one factor
-  std::vector<int> widths = {};            // bits of integers that the config names
-  std::vector<int64_t> groups = {};        // columns that share a scale; -1: all of a row
-  bool zeros_less_one = false;             // of gptq: zero points are stored minus one
+  int64_t block_rows = 0, block_cols = 0;  // fp8 and compressed have them; 0 means one factor
+  std::vector<int> widths = {};            // the config names these bits of integers
+  std::vector<int64_t> groups = {};        // this many columns share a scale; -1 means all of a row
+  bool zeros_less_one = false;             // gptq may store zero points minus one
 };
 
 // Returns the method of the kinds that the description of a model has.

@@ -5,18 +5,18 @@
 
 namespace walsh {
 
-// Opens F8_E4M3 [rows, cols] times scales, one per block; 0 rows of a block: one scale for all. The
-// products are f32. Throws bad_input for other types and shapes.
+// Opens F8_E4M3 [rows, cols] times scales. Each block has one; if `block_rows` is 0, one scale is
+// for all. The products are f32. Throws bad_input for other types and shapes.
 StoredMatrixPtr open_fp8(const StoredArray& values, const StoredArray& scales, int64_t block_rows,
                          int64_t block_cols);
 
-// Opens U8 [..., rows, groups, 16], low half-byte first, times powers of two U8 [..., rows,
-// groups], as the matrix of all rows, which has 32 * groups columns. The products are bf16, which
-// holds them exactly. Throws bad_input for other types and shapes.
+// Opens values U8 [..., rows, groups, 16], whose low half-byte comes first, times powers of two U8
+// [..., rows, groups]. The result is the matrix of all rows, which has 32 * groups columns. The
+// products are bf16, which holds them exactly. Throws bad_input for other types and shapes.
 StoredMatrixPtr open_mxfp4(const StoredArray& blocks, const StoredArray& scales);
 
-// Opens U8 [rows, cols / 2], low half-byte first, times scales [rows, groups] / `divisor`. The
-// products are f32. `powers`: the scales are powers of two in U8.
+// Opens values U8 [rows, cols / 2], whose low half-byte comes first, times scales [rows, groups] /
+// `divisor`. The products are f32. If `powers`, the scales are powers of two in U8.
 StoredMatrixPtr open_fp4(const StoredArray& values, const StoredArray& scales, bool powers,
                          float divisor);
 
