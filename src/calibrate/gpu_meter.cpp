@@ -103,6 +103,8 @@ ModelConfig GpuMeter::part(int64_t layer) const {
   ModelConfig part = embedding_of(whole);
   part.embedding.clear();
   part.layers[index] = whole.layers[index];
+  // The last layer takes the mean from the rows that the head's norm reads (LayerNorm).
+  part.head_input.norm.centered = whole.head_input.norm.centered;
   if (!is_head) return part;
   part.head = whole.head;
   part.head_input = whole.head_input;

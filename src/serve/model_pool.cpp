@@ -54,10 +54,14 @@ ModelPool::ModelPool(std::vector<ModelPlace> places, PoolOptions options)
   }
 }
 
+// Requests that still run end while their model goes, and look at its entry then.
 ModelPool::~ModelPool() {
   drain();
-  for (Entry& entry : entries_)
-    entry.model.reset();
+  for (Entry& entry : entries_) {
+    std::unique_ptr<PooledModel> model;
+    const std::lock_guard lock(mutex_);
+    model = std::move(entry.model);
+  }
 }
 
 double ModelPool::now() const {
