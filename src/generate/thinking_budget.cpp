@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace walsh {
 namespace {
 
@@ -10,9 +12,8 @@ constexpr int64_t kLongestCharacter = 4;  // in bytes, and so in tokens
 // Returns whether a text ends inside a character.
 bool is_cut(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(text.size(), kLongestCharacter - 1); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (byte < 0x80) return false;
-    if (byte >= 0xC0) return back < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : 2u);
+    const Utf8Unit unit = decode_utf8(text.substr(text.size() - back));
+    if (unit.kind == Utf8Unit::Kind::truncated) return true;
   }
   return false;
 }

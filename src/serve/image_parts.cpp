@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "serve/api_error.h"
@@ -67,6 +68,12 @@ std::string decoded_base64(std::string_view text, const std::string& path) {
     bytes += static_cast<char>(group >> bits & 255);
   }
   return bytes;
+}
+
+bool has_part(const OrderedJson& content, const char* type) {
+  return content.is_array() && std::any_of(content.begin(), content.end(), [&](const auto& part) {
+           return part.is_object() && is_text(part, "type", type);
+         });
 }
 
 OrderedJson image_part(const std::string& base64, const std::string& type) {

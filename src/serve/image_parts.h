@@ -18,6 +18,9 @@ inline constexpr size_t kMostImages = 32;
 // 400 naming the field `path` for anything else.
 std::string decoded_base64(std::string_view text, const std::string& path);
 
+// Returns whether `content` is a list in which some object has this type.
+bool has_part(const OrderedJson& content, const char* type);
+
 // Makes the image part of a chat from a file in base64, as Anthropic's API and Ollama's have it.
 OrderedJson image_part(const std::string& base64, const std::string& type = "");
 

@@ -47,16 +47,15 @@ void add_blocks(const OrderedJson& content, const std::string& role, const std::
                 OrderedJson& messages) {
   std::string text, reasoning;
   OrderedJson calls = OrderedJson::array(), parts = OrderedJson::array();
-  bool shows = false;
+  const bool shows = has_part(content, "image");
   for (size_t i = 0; i < content.size(); ++i) {
     const OrderedJson& block = content[i];
     const std::string at = fmt::format("{}[{}]", path, i), type = type_of(block, at);
     if (type == "text") {
       text += text_value(block, "text", at);
-      parts.push_back({{"type", "text"}, {"text", block["text"]}});
+      if (shows) parts.push_back({{"type", "text"}, {"text", block["text"]}});
     } else if (type == "image") {
       parts.push_back(image_of(block, at));
-      shows = true;
     } else if (type == "thinking") {
       reasoning += text_value(block, "thinking", at);
     } else if (type == "tool_use") {

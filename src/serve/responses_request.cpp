@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/image_parts.h"
 #include "serve/ordered_fields.h"
 #include "serve/responses_api.h"
 #include "serve/sampling_fields.h"
@@ -33,9 +34,9 @@ std::string plain_text(const OrderedJson& content, const std::string& path) {
 
 // Returns what plain_text does, or, with images, a list of parts of a chat.
 OrderedJson content_of(const OrderedJson& content, const std::string& path) {
+  if (!has_part(content, "input_image")) return plain_text(content, path);
   OrderedJson parts = OrderedJson::array();
-  bool shows = false;
-  for (size_t i = 0; content.is_array() && i < content.size(); ++i) {
+  for (size_t i = 0; i < content.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
     if (content[i].is_object() && is_text(content[i], "type", "input_image")) {
       // "image_url" is a string here.
@@ -43,12 +44,11 @@ OrderedJson content_of(const OrderedJson& content, const std::string& path) {
         refuse_value(at + ".file_id", "absent: nothing is stored between requests");
       parts.push_back({{"type", "image_url"},
                        {"image_url", {{"url", text_value(content[i], "image_url", at)}}}});
-      shows = true;
     } else {
       parts.push_back({{"type", "text"}, {"text", part_text(content[i], at)}});
     }
   }
-  return shows ? parts : OrderedJson(plain_text(content, path));
+  return parts;
 }
 
 void add_call(const OrderedJson& item, const std::string& path, OrderedJson& messages) {

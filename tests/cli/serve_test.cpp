@@ -39,6 +39,12 @@ class ServeCommand : public CommandTest {
         "Content-Length: {}\\r\\n\\r\\n{}'",
         line, body.size(), body);
   }
+  // Asks a model of several for three tokens.
+  static std::string completion(const std::string& model) {
+    return "ask " + request("POST /v1/completions", R"({"model": ")" + model +
+                                                        R"(", "prompt": "The city of", )" +
+                                                        R"("max_tokens": 3, "temperature": 0})");
+  }
 };
 
 TEST_F(ServeCommand, AnswersUntilItIsAskedToEnd) {
@@ -74,11 +80,6 @@ TEST_F(ServeCommand, TheLargestBodyIsLargerWhereAModelTakesImages) {
 
 TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
   std::filesystem::create_symlink(model(), file("other"));
-  const auto completion = [&](const std::string& name) {
-    return "ask " + request("POST /v1/completions", R"({"model": ")" + name +
-                                                        R"(", "prompt": "The city of", )" +
-                                                        R"("max_tokens": 3, "temperature": 0})");
-  };
   const std::string out =
       with_server(file("other"), completion("other") + "\n" + completion("nobody") + "\nask " +
                                      request("GET /v1/models"));
@@ -92,11 +93,6 @@ TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
 TEST_F(ServeCommand, SeveralModelsTakeTurnsOnAGpu) {
   if (!cuda::first_device()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
   std::filesystem::create_symlink(model(), file("other"));
-  const auto completion = [&](const std::string& name) {
-    return "ask " + request("POST /v1/completions", R"({"model": ")" + name +
-                                                        R"(", "prompt": "The city of", )" +
-                                                        R"("max_tokens": 3, "temperature": 0})");
-  };
   const std::string first = std::filesystem::path(model()).filename();
   const std::string out =
       with_server(file("other") + " --ctx 512 --parallel 2 --models-memory 640MiB",

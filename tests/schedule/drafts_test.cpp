@@ -9,8 +9,8 @@
 
 #include "generate/model_drafts.h"
 #include "model/model_support.h"
-#include "model/synthetic.h"
 #include "schedule/scheduler.h"
+#include "synthetic_model.h"
 #include "texts.h"
 #include "threads.h"
 
@@ -69,11 +69,7 @@ class Failing : public Careless {
 class Drafts : public testing::Test {
  protected:
   Model synthetic(const char* cache = "f16", const char* type = "tq4") {
-    SyntheticSource source("tiny", {&get_format(type), &get_format("f16"), &get_format("f16")});
-    LoadOptions options;
-    options.pool = &pool_;
-    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
-    return Model::load(source, parse_config(source.config_json(), source.path()), options);
+    return test::synthetic_model(pool_, cache, type);
   }
   Model folder(const char* name) { return test::load_folder(test::tiny_model(name), pool_); }
 

@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "model/model_support.h"
-#include "model/synthetic.h"
+#include "synthetic_model.h"
 #include "texts.h"
 #include "threads.h"
 
@@ -29,13 +29,7 @@ class SchedulerTest : public testing::Test {
  protected:
   SchedulerTest() : model_(load("f16")) {}
 
-  Model load(const char* cache) {
-    SyntheticSource source("tiny", {&get_format("tq4"), &get_format("f16"), &get_format("f16")});
-    LoadOptions options;
-    options.pool = &pool_;
-    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
-    return Model::load(source, parse_config(source.config_json(), source.path()), options);
-  }
+  Model load(const char* cache) { return test::synthetic_model(pool_, cache); }
 
   static SchedulerOptions small() {
     SchedulerOptions options;

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model/model_support.h"
-#include "model/synthetic.h"
+#include "synthetic_model.h"
 #include "texts.h"
 #include "threads.h"
 
@@ -14,13 +14,7 @@ using test::Recorder;
 
 class ShiftTest : public testing::Test {
  protected:
-  Model load(const char* cache) {
-    SyntheticSource source("tiny", {&get_format("tq4"), &get_format("f16"), &get_format("f16")});
-    LoadOptions options;
-    options.pool = &pool_;
-    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
-    return Model::load(source, parse_config(source.config_json(), source.path()), options);
-  }
+  Model load(const char* cache) { return test::synthetic_model(pool_, cache); }
   static TextRequest request(int64_t prompt, int64_t max_tokens, int64_t keep) {
     TextRequest wanted;
     wanted.prompt = test::random_tokens(prompt, 500, 1);

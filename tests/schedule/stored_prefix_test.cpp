@@ -7,8 +7,8 @@
 #include <csignal>
 
 #include "model/model_support.h"
-#include "model/synthetic.h"
 #include "schedule/prefix_store.h"
+#include "synthetic_model.h"
 #include "temporary_folder.h"
 #include "texts.h"
 #include "threads.h"
@@ -26,11 +26,7 @@ std::vector<int32_t> some_tokens(uint64_t seed, int64_t length) {
 class StoredPrefixTest : public testing::Test {
  protected:
   Model load_synthetic(const char* cache = "f16", const char* shape = "tiny") {
-    SyntheticSource source(shape, {&get_format("tq4"), &get_format("f16"), &get_format("f16")});
-    LoadOptions options;
-    options.pool = &pool_;
-    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
-    return Model::load(source, parse_config(source.config_json(), source.path()), options);
+    return test::synthetic_model(pool_, cache, "tq4", shape);
   }
 
   PrefixStore::Options files(const std::string& model = "model") {
