@@ -1,5 +1,5 @@
-// Any bytes as the file of a prefix, as they are and with the checksums that belong to them: a
-// session refuses them or goes on from them, with every kind of cache and with recurrent layers.
+// Reads any bytes as the file of a prefix, as they are and with the checksums that belong to them.
+// A session refuses them or goes on from them, with every kind of cache and with recurrent layers.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

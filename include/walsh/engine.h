@@ -78,9 +78,10 @@ struct GenerationOptions {
   // Constrains the text by at most one of: a grammar in GBNF (llama.cpp's language), a JSON schema
   // (docs/structured_output.md).
   std::string grammar, json_schema;
-  // Contents of image files (JPEG, PNG, WebP), one for each placeholder of an image in the prompt,
-  // in their order; chat templates write it for parts {"type": "image"} of a message. Every prompt
-  // of a batch has all of them. For models with a vision tower that are on the CPU.
+  // These are the contents of image files (JPEG, PNG, WebP), one for each placeholder of an image
+  // in the prompt, in their order. Chat templates write the placeholder for a part {"type":
+  // "image"} of a message. Every prompt of a batch has all images. The model must have a vision
+  // tower and be on the CPU.
   std::vector<std::string> images;
   // Reuses the cache of the common prefix of this prompt and the text before it, for conversations.
   // Coded keys and values of the prefix stay as they are, which can change what is generated.

@@ -20,7 +20,7 @@ struct walsh_model {
 struct walsh_session {
   walsh::TextSession session;
   std::atomic<bool> stop = false;
-  std::vector<std::string> images = {};  // of the next prompt
+  std::vector<std::string> images = {};  // The next prompt has them.
 };
 
 namespace walsh {

@@ -21,11 +21,11 @@ std::string hash_of(const std::string& file) {
 
 }  // namespace
 
-// This is an image as it stands in prompts. Rows that other tokens divide are an image each for the
-// model.
+// Holds an image as it stands in prompts. Where other tokens divide its rows, each run of rows is
+// an image of its own for the model.
 struct ImageReader::Shown {
   struct Part {
-    int64_t position = 0, rows = 0;  // the first one counts from the image's first token
+    int64_t position = 0, rows = 0;  // The position counts from the image's first token.
     std::vector<float> values;
   };
 
@@ -153,7 +153,7 @@ void ImageReader::show(std::vector<int32_t>& prompt, std::span<const std::string
       PromptImage image;
       image.position = std::ssize(shown) + part.position;
       image.rows = part.rows;
-      image.values = {one.image, &part.values};  // shares all of the image
+      image.values = {one.image, &part.values};  // It shares ownership of the whole image.
       image.hash = fmt::format("{} {}", one.hash, part.position);
       image.together = one.image->together;
       images.push_back(std::move(image));

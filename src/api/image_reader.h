@@ -19,13 +19,14 @@
 
 namespace walsh {
 
-// The rows of images in prompts that run or wait have taken the memory for them.
+// Says that images in prompts that run or wait have taken all memory for rows.
 class NoRoomForImages : public Error {
  public:
   using Error::Error;
 };
 
-// Is thread-safe. The encoder is opened when it is needed first.
+// Encodes images and puts their rows into prompts. It is thread-safe, and opens the encoder when it
+// is needed first.
 class ImageReader {
  public:
   using Open = std::function<std::shared_ptr<const ImageEncoder>()>;
@@ -33,7 +34,7 @@ class ImageReader {
 
   // Makes one that takes no images; `missing` says in a sentence why.
   explicit ImageReader(std::string missing) : missing_(std::move(missing)) {}
-  // The rows of all images that prompts hold have at most so many bytes together.
+  // The rows of all images that prompts hold have at most this many bytes together.
   explicit ImageReader(Open open, int64_t most_bytes = kMostBytes)
       : open_(std::move(open)), most_bytes_(most_bytes) {}
 
@@ -68,11 +69,11 @@ class ImageReader {
   std::string missing_;
   Open open_;
   int64_t most_bytes_ = 0;
-  // So many bytes of rows exist. Prompts may outlive the reader.
+  // This counts the bytes of all rows. Prompts that share it may outlive the reader.
   std::shared_ptr<std::atomic<int64_t>> held_ = std::make_shared<std::atomic<int64_t>>(0);
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // It guards what follows.
   mutable std::shared_ptr<const ImageEncoder> encoder_;
-  mutable std::list<Known> known_;  // the most recently used first
+  mutable std::list<Known> known_;  // The most recently used one comes first.
 };
 
 }  // namespace walsh

@@ -43,7 +43,7 @@ struct LoadedModel {
   // This puts images into its prompts.
   std::shared_ptr<const ImageReader> images =
       std::make_shared<ImageReader>("the model takes only text");
-  Checksum config_checksum = {};  // of its config.json
+  Checksum config_checksum = {};  // It is that of config.json.
 
   // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;

@@ -395,7 +395,7 @@ class Chat {
   Engine& engine_;
   ChatSettings settings_;
   Conversation conversation_;
-  std::vector<std::string> images_;  // of the next message
+  std::vector<std::string> images_;  // The next message will have them.
   LineEditor editor_;
   bool ended_ = false, asked_ = false;
   bool told_ = false;  // the user was told that messages are forgotten

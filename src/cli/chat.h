@@ -16,9 +16,9 @@ struct ChatSettings {
   GenerationOptions generation;
   OrderedJson variables = OrderedJson::object();  // for the template
   std::string system;                             // empty: none
-  std::string first;                // the first message, before anything is read; empty: none
-  std::vector<std::string> images;  // contents of files, shown with the first message
-  bool single = false;              // ends after the first answer
+  std::string first;                // It is said before anything is read, unless empty.
+  std::vector<std::string> images;  // The first message shows these contents of files.
+  bool single = false;              // If true, the chat ends after one answer.
   bool stream = true;
   std::string history;                                  // file of the line editor; empty: none
   size_t max_bytes = 0;                                 // limit of a message

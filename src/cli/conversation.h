@@ -58,7 +58,7 @@ class Conversation {
 
   std::string system_;
   OrderedJson messages_;
-  std::vector<std::pair<size_t, std::string>> images_;  // the number of a message, and its image
+  std::vector<std::pair<size_t, std::string>> images_;  // Each has the number of its message.
   size_t forgotten_ = 0;  // messages after the system prompt that prompts leave out
 };
 

@@ -1,5 +1,5 @@
-// Flags of `walsh serve` for prefixes that survive a restart, and for texts longer than their
-// context.
+// Defines the flags of `walsh serve` for prefixes that survive a restart, and for texts longer than
+// their context.
 #pragma once
 
 #include <CLI/CLI.hpp>

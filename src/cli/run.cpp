@@ -51,7 +51,7 @@ struct Options {
   bool stream = true, hide_prompt = false, quiet = false;
   bool color = true, show_tokens = false, escapes = false;
   std::string grammar, schema;
-  std::vector<std::string> images;  // files
+  std::vector<std::string> images;  // They are paths of files.
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *tokens_option = nullptr;
 };
 

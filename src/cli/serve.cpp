@@ -50,7 +50,7 @@ struct Options {
   HttpOptions http;
   ServiceOptions service;
   std::string key_file;
-  std::string max_body;  // empty: what the models need
+  std::string max_body;  // If empty, it is what the models need.
   PrefixOptions prefixes;
   double drain_seconds = 30;
   bool insecure = false;
@@ -303,7 +303,8 @@ int serve_several(const Options& options, const ServiceOptions& service) {
 int serve(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
-  if (!options.max_body.empty()) body_bytes(options.max_body);  // refuses it before any work
+  if (!options.max_body.empty())
+    body_bytes(options.max_body);  // It refuses bad sizes before any work.
   const ServiceOptions service = service_options(options);
   options.prefixes.prepare();
   return options.models.single() ? serve_one(options, service) : serve_several(options, service);

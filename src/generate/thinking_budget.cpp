@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kLongestCharacter = 4;  // in bytes, and so in tokens
+constexpr int64_t kLongestCharacter = 4;  // It counts bytes, and so at most as many tokens.
 
 // Returns whether a text ends inside a character.
 bool is_cut(std::string_view text) {

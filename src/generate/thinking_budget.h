@@ -13,10 +13,10 @@
 namespace walsh {
 
 struct ThinkingLimit {
-  int64_t tokens = 0;           // of reasoning, at most
-  std::string begin, end;       // the texts around the reasoning
-  bool inside = false;          // the text begins inside it
-  std::vector<int32_t> forced;  // these tokens end it: `end`, and what should stand around it
+  int64_t tokens = 0;           // The reasoning has at most this many tokens.
+  std::string begin, end;       // These texts stand around the reasoning.
+  bool inside = false;          // If true, the text begins inside the reasoning.
+  std::vector<int32_t> forced;  // These tokens end it: `end`, and what stands around.
   // Returns what a token adds to the text, with the text of special tokens.
   std::function<std::string_view(int32_t)> bytes;
 };
@@ -35,9 +35,9 @@ class ThinkingBudget {
  private:
   const ThinkingLimit* limit_;
   bool inside_;
-  int64_t tokens_ = 0;  // of the reasoning
-  std::string tail_;    // the end of the text, in which a mark may have begun
-  size_t place_ = 0;    // forced tokens that were chosen
+  int64_t tokens_ = 0;  // It counts tokens of the reasoning.
+  std::string tail_;    // It is the end of the text, where a mark may have begun.
+  size_t place_ = 0;    // This many forced tokens were chosen.
   bool forcing_ = false;
 };
 

@@ -23,7 +23,7 @@ struct ChoiceOptions {
   std::vector<int32_t> stop_ids;                         // end the text and are not part of it
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // the text has to match; null: any
 
-  std::shared_ptr<const ThinkingLimit> thinking;  // null: it may think as long as it wants
+  std::shared_ptr<const ThinkingLimit> thinking;  // Null does not limit the reasoning.
 
   // Returns whether a device that chooses tokens by itself can do it.
   bool on_devices() const {

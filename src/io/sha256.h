@@ -1,4 +1,4 @@
-// Computes SHA-256 (FIPS 180-4), for names from which what they are made of cannot be found.
+// Computes SHA-256 (FIPS 180-4), for names from which nobody can find out what they were made of.
 #pragma once
 
 #include <array>

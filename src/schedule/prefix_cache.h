@@ -20,7 +20,7 @@ class PrefixCache {
     std::vector<int32_t> tokens;      // all that were evaluated
     std::string owner;                // TextRequest::owner
     std::vector<PromptImage> images;  // without values
-    int64_t place = -1;               // that its text had
+    int64_t place = -1;               // Its text had this place; -1: none.
 
     TextKey key() const { return {tokens, images}; }
   };

@@ -16,14 +16,14 @@ constexpr uint64_t kVersion = 1;
 constexpr mode_t kOwnerOnly = 0600;
 constexpr uint64_t kMostTokens = uint64_t{1} << 27;
 
-// The numbers in front of the tokens, as they lie in the file.
+// Holds the numbers in front of the tokens, as they lie in the file.
 struct Fields {
   char magic[8];
   uint64_t version;
   Sha256 model, owner;
   uint64_t tokens, saved_bytes;
   uint64_t saved_checksum[2];
-  uint64_t head_checksum[2];  // of these fields, with zeros here, and the tokens
+  uint64_t head_checksum[2];  // It covers these fields, with zeros here, and the tokens.
 };
 static_assert(sizeof(Fields) == 128);
 constexpr size_t kChecksumOffset = offsetof(Fields, head_checksum);

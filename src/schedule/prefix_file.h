@@ -1,5 +1,6 @@
-// The file of a prefix (docs/formats/prefix.md): the tokens of a text with what a session has saved
-// of it (Session::save), tied to a model and to the owner of the text. Every byte is untrusted.
+// Reads and writes the file of a prefix (docs/formats/prefix.md). It has the tokens of a text with
+// what a session has saved of it (Session::save), and is tied to a model and to the owner of the
+// text. No byte of it is trusted.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ namespace walsh {
 using ReadAt = FunctionRef<void(uint64_t offset, std::span<std::byte> to)>;
 
 struct PrefixHead {
-  Sha256 model{};  // PrefixStore::Options
-  Sha256 owner{};  // digest of TextRequest::owner
+  Sha256 model{};  // It is PrefixStore::Options::model.
+  Sha256 owner{};  // It is the digest of TextRequest::owner.
   std::vector<int32_t> tokens;
   uint64_t saved_bytes = 0;
   Checksum saved_checksum;

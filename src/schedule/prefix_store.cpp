@@ -23,11 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".walsh-prefix";
-constexpr const char* kNamed = "slots";  // the folder of files with names
-constexpr size_t kMostJobs = 2;          // in memory, with the one that is being written
+constexpr const char* kNamed = "slots";  // This folder has the files with names.
+constexpr size_t kMostJobs = 2;  // Memory holds this many, with the one that is being written.
 constexpr mode_t kFolder = 0700;
 
-// An open file.
+// Holds an open file.
 class Source {
  public:
   explicit Source(const std::string& path)
@@ -211,7 +211,7 @@ void PrefixStore::run() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const Job& job = jobs_.front();  // others are added behind it
+    const Job& job = jobs_.front();  // Others are added behind it.
     lock.unlock();
     const auto failure = failure_of([&] { write_job(job); });
     lock.lock();

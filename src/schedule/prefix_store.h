@@ -26,14 +26,14 @@ class PrefixStore {
  public:
   struct Options {
     std::string folder;
-    uint64_t bytes = uint64_t{8} << 30;  // of all files, and again of those that have names
+    uint64_t bytes = uint64_t{8} << 30;  // The bound of all files, and that of those with names.
     // Only files of this digest are read: it stands for all that what sessions save depends on
     // (model/fingerprint.h).
     Sha256 model{};
     // Takes sentences about what users should know. Any thread may call it, one at a time.
     std::function<void(const std::string&)> note = [](const std::string&) {};
   };
-  // A text and its owner.
+  // Names a text and its owner.
   struct Key {
     std::span<const int32_t> tokens;
     const std::string& owner;
@@ -45,7 +45,7 @@ class PrefixStore {
   // These count since the start.
   struct Counts {
     uint64_t written = 0, read = 0, removed = 0, damaged = 0, failed = 0;
-    uint64_t files = 0, bytes = 0;  // that are there now
+    uint64_t files = 0, bytes = 0;  // These are there now.
   };
 
   // Makes a folder if it is absent, for its owner only. Throws io if files cannot be kept in it,
@@ -90,7 +90,7 @@ class PrefixStore {
   using Time = std::filesystem::file_time_type;
   struct Entry {
     Sha256 owner;
-    std::vector<int32_t> tokens;  // none: the file is of another model
+    std::vector<int32_t> tokens;  // It is empty if the file is of another model.
     uint64_t bytes = 0;
     Time used;
   };
@@ -112,11 +112,11 @@ class PrefixStore {
   void check_room(const std::string& path, uint64_t bytes) const;
 
   const Options options_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // It guards what follows.
   std::condition_variable changed_;
-  std::map<std::string, Entry> entries_;  // by path
-  uint64_t bytes_ = 0;                    // of all files
-  std::deque<Job> jobs_;                  // the first one is being written
+  std::map<std::string, Entry> entries_;  // The keys are paths.
+  uint64_t bytes_ = 0;                    // It counts those of all files.
+  std::deque<Job> jobs_;                  // The first one is being written.
   Counts counts_;
   std::set<std::string> noted_;
   bool stopping_ = false;

@@ -59,8 +59,8 @@ struct RequestEnd {
   StopReason reason = StopReason::max_tokens;
   // The prompt has `cached_tokens` that were not evaluated again.
   int64_t prompt_tokens = 0, cached_tokens = 0;
-  int64_t tokens = 0;   // generated, stop token not counted
-  int64_t dropped = 0;  // tokens of prompt and text that the context lost (TextRequest::shifts)
+  int64_t tokens = 0;   // This many were generated, without a stop token.
+  int64_t dropped = 0;  // The context lost this many (TextRequest::shifts).
   // These were chosen behind the first token, which comes with the prompt; a stop token counts.
   int64_t decoded_tokens = 0;
   int64_t drafted = 0, drafted_right = 0;  // tokens that were drafted, and those that were right

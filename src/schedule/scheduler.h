@@ -75,8 +75,8 @@ struct SchedulerCounts {
   uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   uint64_t drafted_tokens = 0, drafted_right = 0;
-  uint64_t restored = 0;  // prefixes that were read from the store
-  uint64_t shifts = 0;    // of contexts
+  uint64_t restored = 0;  // This many prefixes were read from the store.
+  uint64_t shifts = 0;    // Contexts were shifted this often.
   int64_t running = 0, waiting = 0, kept = 0;
   int64_t pages = 0, free_pages = 0;
 };
@@ -84,9 +84,9 @@ struct SchedulerCounts {
 // Says what is at one of the places of texts that are continued together: a running text, or the
 // prefix that the last one has left. Valid until the next step.
 struct PlaceState {
-  uint64_t id = 0;                       // of the running text; 0: none runs
-  const TextRequest* request = nullptr;  // of the running text
-  std::span<const int32_t> tokens;       // that are evaluated
+  uint64_t id = 0;                       // It is that of the running text; 0: none runs.
+  const TextRequest* request = nullptr;  // It is that of the running text.
+  std::span<const int32_t> tokens;       // These are evaluated.
   int64_t generated = 0;
   std::string_view owner;
 };
@@ -164,9 +164,9 @@ class Scheduler {
     Clock::time_point arrived, admitted, first_token;
     int64_t sequence = -1;  // the session's sequence; -1: waiting
     int64_t place = -1;
-    bool searched = false;  // the store was asked for its prefix
-    bool full = false;      // the context has to be shifted
-    int64_t dropped = 0;    // tokens, by shifts
+    bool searched = false;  // If true, the store was asked for its prefix.
+    bool full = false;      // If true, the context has to be shifted.
+    int64_t dropped = 0;    // Shifts have dropped this many tokens.
     // These are the prompt and the generated tokens; the first `evaluated` of them are in the
     // sequence.
     std::vector<int32_t> tokens;

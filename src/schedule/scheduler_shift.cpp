@@ -1,7 +1,7 @@
 // Lets texts go on that have filled the context. What stays is evaluated again at its new
-// positions, so that a text goes on exactly as one that begins with what stays. To turn cached keys
-// instead, as llama.cpp does, is cheaper, but approximate: what they were computed from has seen
-// what is dropped, and coded keys would be rounded twice.
+// positions, so that a text goes on exactly as one that begins with what stays. llama.cpp turns
+// cached keys to their new positions instead. That is cheaper but approximate: the keys were
+// computed from states that had seen the dropped text, and coded keys would be rounded twice.
 #include <algorithm>
 
 #include "schedule/scheduler.h"
@@ -14,7 +14,7 @@ int64_t Scheduler::room() const {
   return std::min(shape.capacity, shape.pages * shape.page_positions);
 }
 
-// At most half of the context, so that a shift makes room for a quarter of it.
+// Returns at most half of the context, so that a shift makes room for a quarter of it.
 int64_t Scheduler::kept_at_shift(const TextRequest& request) const {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = request.keep < 0 ? prompt : std::min(request.keep, prompt);

@@ -114,7 +114,7 @@ void read_fill(const Fields& fields, const LoadedModel& model, const PromptLimit
 }
 
 void check_lengths(const CompletionRequest& request, int64_t positions) {
-  if (request.text.shifts) return;  // longer prompts are cut
+  if (request.text.shifts) return;  // Longer prompts are cut.
   for (const auto& prompt : request.prompts)
     check_prompt_tokens(prompt, positions, "the prompt", request.chat ? "messages" : "prompt");
 }
@@ -182,7 +182,7 @@ std::optional<ThinkingLimit> thinking_limit(const ChatSyntax& syntax, int64_t to
   limit.end = syntax.think_end;
   limit.inside = syntax.thinking;
   std::string forced = syntax.think_end;
-  if (syntax.tools == ToolSyntax::harmony) {  // channels of GPT-OSS
+  if (syntax.tools == ToolSyntax::harmony) {  // GPT-OSS has channels.
     limit.begin = "<|channel|>analysis<|message|>";
     limit.end = "<|end|>";
     forced = limit.end + "<|start|>assistant<|channel|>final<|message|>";

@@ -30,7 +30,7 @@ struct CompletionRequest {
   // This says how the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;
-  std::optional<ThinkingLimit> thinking;  // lacks ThinkingLimit::bytes
+  std::optional<ThinkingLimit> thinking;  // It still lacks ThinkingLimit::bytes.
 };
 
 // `defaults` are the sampling options that the body leaves open; `owner` is that of its texts.

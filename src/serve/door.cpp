@@ -58,7 +58,7 @@ HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
 }
 
 std::vector<std::string> names_of(const std::vector<std::string>& keys) {
-  std::vector<std::string> names = {""};  // of no key
+  std::vector<std::string> names = {""};  // Requests without a key have the empty name.
   for (const std::string& key : keys)
     names.push_back(hex(sha256("API key " + key)));
   return names;

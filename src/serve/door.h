@@ -81,7 +81,7 @@ class Door {
   void log_whole(const HttpRequest& request, int status);
 
   const DoorOptions options_;
-  const std::vector<std::string> key_names_;  // by key_of()
+  const std::vector<std::string> key_names_;  // key_of() is their index.
   RequestLog log_;
   std::atomic<bool> draining_ = false;
   mutable std::mutex mutex_;  // it guards what follows

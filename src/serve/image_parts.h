@@ -11,7 +11,7 @@
 
 namespace walsh {
 
-// A request has so many images at most.
+// A request has at most this many images.
 inline constexpr size_t kMostImages = 32;
 
 // Returns the content of a file in base64 (RFC 4648), whose padding may be missing. Throws ApiError
@@ -30,7 +30,7 @@ OrderedJson image_part(const std::string& base64, const std::string& type = "");
 // images, and where the model takes none. Leaves what is no message to others.
 std::vector<std::string> take_images(OrderedJson& chat, const ImageReader& reader);
 
-// Says that images cannot be shown, by what ImageReader has thrown.
+// Returns the answer that says why images cannot be shown, from what ImageReader has thrown.
 ApiError image_error(const Error& error);
 
 // Returns whether a body may have images. Their towers take seconds on CPUs.

@@ -26,7 +26,8 @@ void refuse_others(const OrderedJson& request) {
   }
 }
 
-// Maps -1 to "until the end". -2, "until the context is full", is the same unless contexts shift.
+// Returns how many tokens a request wants at most; -1 means until the text ends. llama.cpp's -2,
+// "until the context is full", becomes -1, which differs only where contexts shift.
 OrderedJson most_tokens(const OrderedJson& request) {
   for (const char* key : {"n_predict", "max_tokens"}) {
     const OrderedJson* value = find_value(request, key);

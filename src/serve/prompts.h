@@ -17,8 +17,8 @@ namespace walsh {
 struct PromptLimits {
   int64_t positions = 0;
   uint64_t bytes = 0;
-  // What requests leave open: TextRequest::shifts and keep, and how many tokens a model may think
-  // before it answers (-1: any number).
+  // These hold where requests say nothing: TextRequest::shifts and keep, and how many tokens a
+  // model may think before it answers (-1: any number).
   bool shifts = false;
   int64_t keep = 0, thinking = -1;
 };
