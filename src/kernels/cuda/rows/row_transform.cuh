@@ -72,14 +72,21 @@ __device__ __forceinline__ void apply_gate(GateFunction function, const float (&
   }
 }
 
-// Loads columns from `column` on of input t, before the norm.
+// Loads columns from `column` on of input t, before the norm. It computes every gate and selects
+// one, because the branches of apply_gate take more registers than its callers can spare.
 __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {
   load8(in.x + t * in.ldx, column, in, v);
   if (!in.up) return;
   float up[kLaneColumns];
   load8(in.up + t * in.ldx, column, in, up);
-  apply_gate(in.function, up, v);
+  const bool gelu = in.function == GateFunction::gelu_tanh;
+  const bool relu = in.function == GateFunction::relu;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e) {
+    const float gated = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]);
+    v[e] = (relu ? (v[e] < 0 ? 0.0f : v[e]) : gated) * up[e];
+  }
 }
 
 // Returns the sum of squares of a k-tile to all lanes. It is summed in double, because inputs of
