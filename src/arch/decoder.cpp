@@ -44,7 +44,8 @@ class LayerBuilder {
       layer_.after_mlp = norm(names_.after_mlp_norm, config_.hidden);
     }
     if (traits_.layer_embedding > 0) add_layer_embedding();
-    if (!names_.stream_factor.empty()) layer_.stream_factor = of_layer(names_.stream_factor);
+    for (const auto& [vector, name] : names_.vectors)
+      layer_.vectors[vector] = of_layer(name);
     layer_.branch_scale = traits_.branch_scale;
     layer_.parallel = traits_.parallel;
     return std::move(layer_);
@@ -129,8 +130,6 @@ class LayerBuilder {
   void add_attention() {
     AttentionDesc& a = layer_.attention;
     describe_heads(a);
-    if (traits_.sinks)
-      a.sinks = std::string(names_.layers) + index_ + "." + std::string(names_.sinks);
     a.norms_turned = traits_.qk_norms_turned;
     if (traits_.qk_norm) {
       a.q_norm = norm(names_.q_norm, traits_.qk_norm_of_all ? a.query_width() : a.head_dim);
@@ -263,9 +262,6 @@ class LayerBuilder {
     d.key_dim = t.key_dim;
     d.value_dim = t.value_dim;
     d.taps = t.taps;
-    d.convolution = weight(names_.convolution);
-    d.rate = of_layer(names_.delta_rate);
-    d.bias = of_layer(names_.delta_bias);
     d.norm = {weight(names_.delta_norm), d.value_dim, traits_.norm_eps, 0};
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
@@ -303,8 +299,6 @@ class LayerBuilder {
     ShortConvolutionDesc& c = layer_.short_convolution;
     c.channels = config_.hidden;
     c.taps = t.taps;
-    c.convolution = weight(names_.short_taps);
-    if (t.bias) c.bias = of_layer(names_.short_taps) + ".bias";
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
     const auto part = [&](const char* name) {
@@ -370,7 +364,6 @@ class LayerBuilder {
     ExpertsDesc& e = layer_.experts;
     e.after = norm(names_.after_experts_norm, hidden);
     e.after_shared = norm(names_.after_shared_norm, hidden);
-    if (!traits_.experts.factors.empty()) e.routing.factors = of_layer(traits_.experts.factors);
   }
 
   // Layer 0 has what all layers have in common.
@@ -402,8 +395,6 @@ class LayerBuilder {
     e.chosen = traits.chosen;
     e.width = traits.width;
     e.routing = traits.routing;
-    if (!traits.choice_bias.empty())
-      e.routing.bias = std::string(names_.layers) + index_ + "." + std::string(traits.choice_bias);
     e.router = matrix(names_.router, traits.router_bias, e.count, router, Basis::own);
     layer_.matrices.back().plain = true;
     if (traits.gated_shared) {

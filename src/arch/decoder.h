@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,6 @@ struct TensorNames {
   std::string_view attention_norm = "input_layernorm";
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
   std::string_view o = "self_attn.o_proj";
-  std::string_view sinks = "self_attn.sinks";  // This name is used without ".weight".
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   // These are for latent attention. A checkpoint has `latent` above `shared_key` in one tensor,
   // kv_down. Another one, kv_up, has for each head the rows of `key_up` above those of `value_up`.
@@ -40,15 +40,12 @@ struct TensorNames {
   std::string_view delta_qkv = "linear_attn.in_proj_qkv", delta_z = "linear_attn.in_proj_z";
   std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
   std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
-  std::string_view convolution = "linear_attn.conv1d";
   // These are set if a checkpoint has qkv and z in one tensor, ordered by key heads, and b and a in
   // another.
   std::string_view delta_qkvz = "", delta_ba = "";
   // These are for short convolutions. One tensor, short_in, has the rows of the gate in front, of
   // the gate behind, and of the channels.
   std::string_view short_in = "conv.in_proj", short_o = "conv.out_proj";
-  std::string_view short_taps = "conv.conv";
-  std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // These are set if a checkpoint has q, k and v in one tensor, or gate and up in one.
   std::string_view qkv = "", gate_up = "";
   // These are for layers with experts. A matrix of expert e is called `experts` + e + "." + its
@@ -65,13 +62,15 @@ struct TensorNames {
   // A checkpoint that stores all experts of a layer in one tensor per kind has tensors of these
   // names, without ".weight".
   std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
-  std::string_view stream_factor = "";  // This name is used without ".weight".
   // These are for the embeddings of layers. The first three belong to the whole model.
   std::string_view layer_embedding = "model.embed_tokens_per_layer.weight";
   std::string_view layer_projection = "model.per_layer_model_projection";
   std::string_view layer_projection_norm = "model.per_layer_projection_norm.weight";
   std::string_view layer_gate = "per_layer_input_gate", layer_out = "per_layer_projection";
   std::string_view after_layer_norm = "post_per_layer_input_norm";
+  // A layer has these vectors, if it has the part that they belong to. The names are used without
+  // ".weight".
+  std::map<LayerVector, std::string_view> vectors;
 };
 
 // Says how a checkpoint orders the one tensor per kind that has all experts of a layer.
@@ -87,9 +86,7 @@ enum class ExpertOrder : uint8_t {
 // Describes the experts, which are the same in every layer that has some.
 struct ExpertTraits {
   int64_t count = 0, chosen = 0, width = 0;
-  RoutingDesc routing;           // The name of its bias is not set.
-  std::string_view choice_bias;  // It is named behind the layer's prefix; empty: there is none.
-  std::string_view factors;      // The factors of weights are named likewise.
+  RoutingDesc routing;
   bool router_bias = false, bias = false;
   bool gated_shared = false;  // If true, a matrix gates the shared expert.
   ExpertOrder order = ExpertOrder::rows;
@@ -130,7 +127,7 @@ struct DeltaNetTraits {
 // one.
 struct ShortConvolutionTraits {
   int64_t taps = 0;   // If it is 0, recurrent layers are delta nets.
-  bool bias = false;  // If true, its matrices and the convolution have biases.
+  bool bias = false;  // If true, its matrices have biases.
 };
 
 // Describes a layer that predicts ahead (AheadDesc). It is number `index` of those that are called
@@ -167,7 +164,6 @@ struct DecoderTraits {
   bool ungated = false;      // If true, the MLP has no matrix `gate`.
   GateFunction gate_function = GateFunction::silu;
   float gate_slope = 1, gate_limit = 0;  // GateFunction::clamped_silu uses these.
-  bool sinks = false;                    // If true, attention has sinks.
   float branch_scale = 1;
   int64_t layer_embedding = 0;  // Embeddings of layers have this width; 0: there are none.
   LatentTraits latent;

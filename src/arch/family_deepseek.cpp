@@ -87,7 +87,7 @@ void read_v3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   reader.only("scoring_func", "sigmoid");
   reader.only("topk_method", "noaux_tc");
   ExpertTraits& e = traits.experts;
-  e.choice_bias = "mlp.gate.e_score_correction_bias";
+  traits.names.vectors[LayerVector::choice_bias] = "mlp.gate.e_score_correction_bias";
   e.routing.sigmoid = true;
   e.routing.normalized = reader.boolean_or("norm_topk_prob", true);
   read_expert_groups(reader, 2, traits);

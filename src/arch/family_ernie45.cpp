@@ -44,7 +44,7 @@ void read_ernie45_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& 
   traits.paired_rope = true;
   reader.only("use_bias", false);  // The head would have a bias as well.
   read_expert_counts(reader, "moe_intermediate_size", traits);
-  traits.experts.choice_bias = "mlp.moe_statics.e_score_correction_bias";
+  traits.names.vectors[LayerVector::choice_bias] = "mlp.moe_statics.e_score_correction_bias";
   reader.number_or("moe_norm_min", 1e-12, 0, kMostOfSums);
   read_expert_layers(reader, traits);
   read_published(reader);

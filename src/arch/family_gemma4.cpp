@@ -114,8 +114,8 @@ void read_experts(ConfigReader& reader, DecoderTraits& traits) {
   if (chosen == 0 || chosen > count)
     reader.refuse("top_k_experts", fmt::format("expected 1 to {}", count));
   if (e.width == 0) reader.refuse("moe_intermediate_size", "expected the width of an expert");
-  e.factors = "router.per_expert_scale";
   TensorNames& names = traits.names;
+  names.vectors[LayerVector::expert_factors] = "router.per_expert_scale";
   names.router = "router.proj";
   names.router_norm = "router.scale";
   names.experts = "experts.";
@@ -147,7 +147,7 @@ void read_gemma4(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   read_gemma(reader, traits, config);
   traits.gain_offset = 0;
   traits.names.mlp_norm = "pre_feedforward_layernorm";
-  traits.names.stream_factor = "layer_scalar";
+  traits.names.vectors[LayerVector::stream_factor] = "layer_scalar";
   traits.norms_after = traits.qk_norm = true;
   config.logit_cap = read_cap(reader, "final_logit_softcapping", 0);
   read_kinds(reader, traits);

@@ -11,7 +11,7 @@ void read_glm4_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& con
   traits.qk_norm = reader.boolean_or("use_qk_norm", false);
   read_expert_counts(reader, "moe_intermediate_size", traits);
   ExpertTraits& e = traits.experts;
-  e.choice_bias = "mlp.gate.e_score_correction_bias";
+  traits.names.vectors[LayerVector::choice_bias] = "mlp.gate.e_score_correction_bias";
   e.routing.sigmoid = true;
   e.routing.normalized = reader.boolean_or("norm_topk_prob", true);
   read_expert_groups(reader, 2, traits);

@@ -14,7 +14,7 @@ void read_gpt_oss(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   TensorNames& names = traits.names;
   names.router = "mlp.router";
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", true);
-  traits.sinks = true;
+  names.vectors[LayerVector::sinks] = "self_attn.sinks";
   traits.gate_function = GateFunction::clamped_silu;
   traits.gate_slope =
       static_cast<float>(reader.optional_number("swiglu_alpha", kDefaultSlope, 1e-3, 1e3));

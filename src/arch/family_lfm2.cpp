@@ -60,6 +60,9 @@ void read_shared(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   traits.qk_norm = true;
   traits.short_convolution.taps = reader.integer_or("conv_L_cache", 3, 2, kMaxTaps);
   traits.short_convolution.bias = reader.boolean_or("conv_bias", false);
+  traits.names.vectors[LayerVector::taps] = "conv.conv.weight";
+  if (traits.short_convolution.bias)
+    traits.names.vectors[LayerVector::taps_bias] = "conv.conv.bias";
   if (reader.value("tie_embedding") != nullptr)  // This key takes precedence.
     config.tied_head = reader.boolean_or("tie_embedding", true);
   // transformers does not read these keys of published files, in which only these values exist.
@@ -111,7 +114,8 @@ void read_lfm2_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& con
   e.routing.sigmoid = true;
   e.routing.normalized = reader.boolean_or("norm_topk_prob", true);
   e.routing.scale = static_cast<float>(reader.number_or("routed_scaling_factor", 1, 1e-6, 1e6));
-  if (reader.boolean_or("use_expert_bias", true)) e.choice_bias = "feed_forward.expert_bias";
+  if (reader.boolean_or("use_expert_bias", true))
+    traits.names.vectors[LayerVector::choice_bias] = "feed_forward.expert_bias";
   const int64_t dense = reader.integer_or("num_dense_layers", 2, 0, kMaxLayers);
   for (size_t i = 0; i < traits.layers.size(); ++i)
     traits.layers[i].experts = static_cast<int64_t>(i) >= dense;

@@ -55,7 +55,7 @@ void read_minimax_m2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& c
   read_published(reader);
   read_expert_counts(reader, "intermediate_size", traits);
   ExpertTraits& e = traits.experts;
-  e.choice_bias = "block_sparse_moe.e_score_correction_bias";
+  traits.names.vectors[LayerVector::choice_bias] = "block_sparse_moe.e_score_correction_bias";
   e.routing.sigmoid = true;
   config.left_out.push_back("model.mtp");
 }

@@ -77,6 +77,9 @@ void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
     for (LayerTraits& layer : traits.layers)
       layer.head_dim = kDefaultHeadDim;
   traits.delta_net = read_delta_net(reader);
+  traits.names.vectors = {{LayerVector::taps, "linear_attn.conv1d.weight"},
+                          {LayerVector::decay_rate, "linear_attn.A_log"},
+                          {LayerVector::decay_bias, "linear_attn.dt_bias"}};
   read_mixers(reader, traits);
   // Other programs store states in this type; walsh always uses float32.
   reader.value("mamba_ssm_dtype");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -121,9 +122,6 @@ struct AttentionDesc : AttentionOptions {
   // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
   float growth = 0;
   int64_t growth_step = 1;
-  // Names a tensor [heads] with one logit per head, which takes part in the softmax but has no
-  // value; if empty, there are no sinks.
-  std::string sinks = {};
   // If true, the matrix q gives, for each head, head_dim values of a query and then as many values
   // of a gate. The output of the head is multiplied by the sigmoid of its gate.
   bool gated = false;
@@ -161,10 +159,7 @@ struct DeltaNetDesc {
   int64_t key_heads = 0, value_heads = 0;
   int64_t key_dim = 0, value_dim = 0;  // They are sizes of heads, multiples of 16.
   int64_t taps = 0;                    // The convolution has 2 to 16 taps.
-  // Names a tensor [channels, taps], with the newest position last.
-  std::string convolution;
-  std::string rate, bias;  // They name tensors [value_heads].
-  NormDesc norm = {};      // It is over the value_dim values of each head.
+  NormDesc norm = {};                  // It is over the value_dim values of each head.
   // The rows of qkv are queries, then keys, then values; a and b have one row per value head.
   int qkv = -1, z = -1, b = -1, a = -1, o = -1;
 
@@ -180,10 +175,6 @@ struct DeltaNetDesc {
 struct ShortConvolutionDesc {
   int64_t channels = 0;  // 0 means that there is no such mixer.
   int64_t taps = 0;      // The convolution has 2 to 16 taps.
-  // Names a tensor [channels, taps], with the newest position last.
-  std::string convolution;
-  // Names a tensor [channels] that is added to what the convolution gives, or nothing.
-  std::string bias;
   int before = -1, after = -1, inner = -1, o = -1;
 
   bool present() const { return channels > 0; }
@@ -202,12 +193,6 @@ struct MlpDesc {
 // router's logits, or the sigmoid of each.
 struct RoutingDesc {
   bool sigmoid = false;
-  // Names a tensor [experts] that is added to the scores for the choice only; if empty, there is
-  // none.
-  std::string bias;
-  // Names a tensor [experts]. In the end the weight of each expert is multiplied by its value
-  // there; if empty, by nothing.
-  std::string factors;
   // Consecutive experts form groups of equal size, and only the `groups_chosen` best groups take
   // part. A group's score is the sum of its `group_best` highest scores.
   int64_t groups = 1, groups_chosen = 1, group_best = 1;
@@ -297,6 +282,18 @@ inline constexpr const char* kUnitGain = "unit gain";
 inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
+// Says which vectors a layer may store besides gains and biases. A layer has those that it names.
+enum class LayerVector : uint8_t {
+  taps,            // A convolution has them, with the newest position last.
+  taps_bias,       // It is added to what a short convolution gives.
+  decay_rate,      // It is `rate` of a delta net.
+  decay_bias,      // It is `bias` of a delta net.
+  sinks,           // A head has one logit, which takes part in the softmax but has no value.
+  choice_bias,     // It is added to the scores of experts, for the choice only.
+  expert_factors,  // In the end they multiply the weights of experts.
+  stream_factor    // It multiplies the residual stream behind the layer.
+};
+
 // Describes a layer, which computes x += scale * after_attention(o(mixer(input))), then x += scale
 // * after_mlp(down(...)). If the two are `parallel`, both read the same activation, made of the x
 // in front of the layer. The mixer is attention, a delta net or a short convolution. In a layer
@@ -318,9 +315,7 @@ struct LayerDesc {
   // Multiplies what a branch adds to the residual stream.
   float branch_scale = 1;
   bool parallel = false;
-  // Names a tensor [1] that multiplies the residual stream behind the layer; if empty, nothing
-  // does.
-  std::string stream_factor = {};
+  std::map<LayerVector, std::string> vectors;  // They name tensors.
 
   // Returns whether a sequence has a state in this layer besides keys and values.
   bool has_state() const { return delta_net.present() || short_convolution.present(); }
@@ -332,6 +327,33 @@ struct LayerDesc {
   // the first ones stand for the chosen ones.
   bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
+
+// Returns what there is to say of a vector besides its name. It is empty in a layer without the
+// part that the vector belongs to.
+inline VectorDesc describe_vector(LayerVector vector, const LayerDesc& layer) {
+  using Form = VectorDesc::Form;
+  const DeltaNetDesc& d = layer.delta_net;
+  const ShortConvolutionDesc& c = layer.short_convolution;
+  switch (vector) {
+    case LayerVector::taps:
+      if (d.present()) return {"", d.channels(), d.taps, 0, Form::transposed};
+      return {"", c.channels, c.taps, 0, Form::transposed};
+    case LayerVector::taps_bias:
+      return {"", 1, c.channels};
+    case LayerVector::decay_rate:
+      return {"", 1, d.value_heads, 0, Form::exponential};
+    case LayerVector::decay_bias:
+      return {"", 1, d.value_heads};
+    case LayerVector::sinks:
+      return {"", 1, layer.attention.heads};
+    case LayerVector::choice_bias:
+    case LayerVector::expert_factors:
+      return {"", 1, layer.experts.count};
+    case LayerVector::stream_factor:
+      return {"", 1, 1};
+  }
+  return {};
+}
 
 // Returns all vectors of a layer. Gains come first, in the order of the computation. Names,
 // loading, memory and the steps of the forward pass all follow this list.

@@ -49,6 +49,10 @@ class LayerBuilder {
 
  private:
   int vector(const std::string& name) const { return find_vector(layer_.vectors, name); }
+  int vector(LayerVector kind) const {
+    const auto named = desc_.vectors.find(kind);
+    return named == desc_.vectors.end() ? -1 : vector(named->second);
+  }
 
   Norm norm(const NormDesc& desc) const {
     if (!desc.present()) return {};
@@ -106,7 +110,8 @@ class LayerBuilder {
 
   // Adds the steps for stream += scale * norm(product with the matrix).
   void add_exit(step::Product product, int matrix, const NormDesc& after) {
-    const bool plain = !after.present() && desc_.branch_scale == 1 && desc_.stream_factor.empty();
+    const bool plain =
+        !after.present() && desc_.branch_scale == 1 && vector(LayerVector::stream_factor) < 0;
     product.add = plain;
     multiply(product, matrix, plain ? Rows::stream : Rows::branch);
     add(std::move(product));
@@ -116,7 +121,7 @@ class LayerBuilder {
   // Adds the step stream = factor * (stream + scale * norm(branch)). Only the last such step of a
   // layer has the factor.
   void add_branch(const NormDesc& after, bool is_last) {
-    const int factor = is_last ? vector(desc_.stream_factor) : -1;
+    const int factor = is_last ? vector(LayerVector::stream_factor) : -1;
     add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale, factor});
   }
 
@@ -258,7 +263,7 @@ class LayerBuilder {
     attend.query = queries;
     attend.to = mixed;
     attend.options = a;
-    attend.sinks = vector(a.sinks);
+    attend.sinks = vector(LayerVector::sinks);
     attend.value_dim = a.head_dim;
     add(std::move(attend));
     if (a.gated)
@@ -283,9 +288,9 @@ class LayerBuilder {
     convolve.channels = channels;
     convolve.decay = decay;
     convolve.strength = strength;
-    convolve.taps = vector(d.convolution);
-    convolve.rate = vector(d.rate);
-    convolve.bias = vector(d.bias);
+    convolve.taps = vector(LayerVector::taps);
+    convolve.rate = vector(LayerVector::decay_rate);
+    convolve.bias = vector(LayerVector::decay_bias);
     convolve.query_scale = vector(kQueryLengthGain);
     convolve.key_scale = vector(kKeyLengthGain);
     add(std::move(convolve), true);
@@ -307,8 +312,8 @@ class LayerBuilder {
     convolve.before = {Rows::channel_gate, c.channels};
     convolve.after = {Rows::mixer_gate, c.channels};
     convolve.to = {Rows::mixed, c.channels};
-    convolve.taps = vector(c.convolution);
-    convolve.bias = vector(c.bias);
+    convolve.taps = vector(LayerVector::taps);
+    convolve.bias = vector(LayerVector::taps_bias);
     add(std::move(convolve));
     add_exit(product(c.o, Rows::mixed), c.o, desc_.after_attention);
   }
@@ -353,7 +358,10 @@ class LayerBuilder {
 
   void add_route() {
     const ExpertsDesc& e = desc_.experts;
-    add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias), vector(e.routing.factors)});
+    add(step::Route{e,
+                    {Rows::router, e.count},
+                    vector(LayerVector::choice_bias),
+                    vector(LayerVector::expert_factors)});
   }
 
   // Adds the experts, whose sum waits in rows of its own, and then the MLP beside them (LayerDesc

@@ -148,7 +148,7 @@ TEST(ExpertsConfig, GptOssIsReadInMxfp4AndCodesNotKnownAreRefused) {
   json["num_experts_per_tok"] = 2;
   json["quantization_config"] = {{"quant_method", "mxfp4"}};
   const LayerDesc layer = parse(json).layers[0];
-  EXPECT_EQ(layer.attention.sinks, "model.layers.0.self_attn.sinks");
+  EXPECT_EQ(layer.vectors.at(LayerVector::sinks), "model.layers.0.self_attn.sinks");
   EXPECT_EQ(layer.attention.window, 128);
   EXPECT_FALSE(layer.matrix(layer.experts.down(1)).bias.empty());
   json["quantization_config"]["quant_method"] = "aqlm";

@@ -159,8 +159,9 @@ TEST(LatentConfig, RoutingOfBothVersions) {
   EXPECT_TRUE(routing.sigmoid && routing.normalized);
   EXPECT_EQ(routing.group_best, 2);
   EXPECT_FLOAT_EQ(routing.scale, 2.5F) << "transformers' default";
-  EXPECT_EQ(routing.bias, "model.layers.1.mlp.gate.e_score_correction_bias");
   const ModelConfig config = parse(v3());
+  EXPECT_EQ(config.layers[1].vectors.at(LayerVector::choice_bias),
+            "model.layers.1.mlp.gate.e_score_correction_bias");
   EXPECT_FALSE(config.layers[0].experts.present());
   EXPECT_EQ(config.layers[1].mlp.width, 64) << "of the shared experts";
 }

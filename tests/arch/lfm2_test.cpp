@@ -43,8 +43,11 @@ TEST(Lfm2, LayersAreConvolutionsBetweenGatesOrAttention) {
   const ShortConvolutionDesc& s = layer.short_convolution;
   EXPECT_EQ(s.taps, 3);
   EXPECT_EQ(s.channels, 64);
-  EXPECT_EQ(s.convolution, "model.layers.0.conv.conv.weight");
-  EXPECT_FALSE(layer.attention.present() || has_bias(c, s.inner) || !s.bias.empty());
+  EXPECT_EQ(layer.vectors.at(LayerVector::taps), "model.layers.0.conv.conv.weight");
+  EXPECT_FALSE(layer.attention.present() || has_bias(c, s.inner) ||
+               layer.vectors.contains(LayerVector::taps_bias));
+  EXPECT_EQ(find_vector(layer_vectors(c.layers[1]), c.layers[1].vectors.at(LayerVector::taps)), -1)
+      << "a layer with attention has no convolution";
   EXPECT_EQ(layer.input_of(layer.matrix(s.o)).feeder.matrix, layer.matrix(s.after).weight)
       << "the gate behind multiplies what o reads";
   ASSERT_GE(c.parts.size(), 3U);
@@ -59,7 +62,7 @@ TEST(Lfm2, LayersAreConvolutionsBetweenGatesOrAttention) {
   json["conv_L_cache"] = 4;
   const ModelConfig other = parse(json);
   EXPECT_TRUE(has_bias(other, s.o) && has_bias(other, s.before));
-  EXPECT_EQ(other.layers[2].short_convolution.bias, "model.layers.2.conv.conv.bias");
+  EXPECT_EQ(other.layers[2].vectors.at(LayerVector::taps_bias), "model.layers.2.conv.conv.bias");
   EXPECT_EQ(other.layers[2].short_convolution.taps, 4);
   json["conv_L_cache"] = 1;
   expect_refused(json, "conv_L_cache");
@@ -117,14 +120,15 @@ TEST(Lfm2, ExpertsHaveSigmoidsAndABiasForTheChoice) {
   const ExpertsDesc& e = c.layers[2].experts;
   EXPECT_EQ(e.count, 8);
   EXPECT_TRUE(e.routing.sigmoid && e.routing.normalized);
-  EXPECT_EQ(e.routing.bias, "model.layers.2.feed_forward.expert_bias");
+  EXPECT_EQ(c.layers[2].vectors.at(LayerVector::choice_bias),
+            "model.layers.2.feed_forward.expert_bias");
   EXPECT_EQ(c.layers[2].matrix(e.up(1)).weight, "model.layers.2.feed_forward.experts.1.w3.weight");
   json["use_expert_bias"] = false;
   json["num_dense_layers"] = 0;
   json["routed_scaling_factor"] = 2.5;
   const ModelConfig other = parse(json);
   EXPECT_TRUE(other.layers[0].experts.present());
-  EXPECT_EQ(other.layers[0].experts.routing.bias, "");
+  EXPECT_FALSE(other.layers[0].vectors.contains(LayerVector::choice_bias));
   EXPECT_EQ(other.layers[0].experts.routing.scale, 2.5F);
   json.erase("layer_types");
   expect_refused(json, "layer_types");

@@ -86,7 +86,8 @@ TEST(Families, Ernie45HasExpertsInARangeOfLayers) {
   EXPECT_EQ(e.chosen, 3);
   EXPECT_FALSE(e.routing.sigmoid);
   EXPECT_TRUE(e.routing.normalized);
-  EXPECT_EQ(e.routing.bias, "model.layers.1.mlp.moe_statics.e_score_correction_bias");
+  EXPECT_EQ(c.layers[1].vectors.at(LayerVector::choice_bias),
+            "model.layers.1.mlp.moe_statics.e_score_correction_bias");
   json["moe_layer_interval"] = 2;
   EXPECT_THAT(with_experts(parse(json)), ElementsAre(false, true, false, true));
   json["moe_layer_end_index"] = 2;
@@ -122,7 +123,8 @@ TEST(Families, MiniMaxM2HasTheExpertsThatPublishedFilesDescribe) {
   const ModelConfig c = parse(json);
   const LayerDesc& layer = c.layers.front();
   EXPECT_TRUE(layer.experts.routing.sigmoid && layer.experts.routing.normalized);
-  EXPECT_EQ(layer.experts.routing.bias, "model.layers.0.block_sparse_moe.e_score_correction_bias");
+  EXPECT_EQ(layer.vectors.at(LayerVector::choice_bias),
+            "model.layers.0.block_sparse_moe.e_score_correction_bias");
   EXPECT_EQ(layer.matrix(layer.experts.up(1)).weight,
             "model.layers.0.block_sparse_moe.experts.1.w3.weight");
   EXPECT_EQ(layer.attention.q_norm.width, 64) << "over all heads";
