@@ -1,5 +1,6 @@
 // Softmax attention has its options in one struct, which goes from a layer's description through
-// the steps that executors run to the kernels of every device.
+// the steps that executors run to the kernels of every device. What is done to heads before is in
+// another, which goes as far as the executors.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,21 @@ struct AttentionOptions {
 
   bool sees_all() const { return window == 0 && chunk == 0; }
   int64_t first_seen(int64_t position) const { return walsh::first_seen(window, chunk, position); }
+};
+
+// Says what is done to queries, keys and values before attention, besides norms with gains, rope
+// and gates.
+struct HeadOptions {
+  // If true, norms of queries and keys follow rope instead of preceding it.
+  bool norms_turned = false;
+  // After rope, queries and keys are divided by sqrt(mean square of their head + this); 0: they are
+  // not.
+  float unit_eps = 0;
+  // Values are divided by sqrt(mean square of their head + this); 0: they are not.
+  float value_eps = 0;
+  // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
+  float growth = 0;
+  int64_t growth_step = 1;
 };
 
 }  // namespace walsh

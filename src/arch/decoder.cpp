@@ -118,19 +118,15 @@ class LayerBuilder {
     a.head_dim = own_.head_dim;
     a.rope = own_.rope;
     static_cast<AttentionOptions&>(a) = own_;
+    static_cast<HeadOptions&>(a) = own_;
     if (a.scale == 0) a.scale = 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
-    a.unit_eps = own_.unit_eps;
-    a.growth = own_.growth;
-    a.growth_step = own_.growth_step;
     a.gated = traits_.attention_gate;
-    a.value_eps = own_.value_eps;
     a.cache_of = own_.cache_of;
   }
 
   void add_attention() {
     AttentionDesc& a = layer_.attention;
     describe_heads(a);
-    a.norms_turned = traits_.qk_norms_turned;
     if (traits_.qk_norm) {
       a.q_norm = norm(names_.q_norm, traits_.qk_norm_of_all ? a.query_width() : a.head_dim);
       if (a.has_cache())

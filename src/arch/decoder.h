@@ -93,13 +93,10 @@ struct ExpertTraits {
 };
 
 // Describes the traits of one layer. A scale of 0 stands for 1 / sqrt(head_dim).
-struct LayerTraits : AttentionOptions {
+struct LayerTraits : AttentionOptions, HeadOptions {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
-  int rope = 0;                    // It is an index into the config's ropes; -1: no rope.
-  float unit_eps = 0, growth = 0;  // AttentionDesc explains these.
-  int64_t growth_step = 1;
-  float value_eps = 0;
-  int cache_of = -1;
+  int rope = 0;                  // It is an index into the config's ropes; -1: no rope.
+  int cache_of = -1;             // AttentionDesc explains it.
   bool values_are_keys = false;  // If true, there is no matrix v.
   // If true, experts take the place of the MLP of width `intermediate`.
   bool experts = false;
@@ -150,7 +147,6 @@ struct DecoderTraits {
   // over all heads together.
   bool qk_norm = false;
   bool qk_norm_of_all = false;
-  bool qk_norms_turned = false;  // See AttentionDesc::norms_turned.
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool attention_gate = false;  // See AttentionDesc::gated.
   // If true, the family's code supports heads of which rope turns only a part.

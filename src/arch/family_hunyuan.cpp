@@ -28,7 +28,9 @@ void read_published(ConfigReader& reader, const DecoderTraits& traits) {
 void read_hunyuan_dense(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.names.q_norm = "self_attn.query_layernorm";
   traits.names.k_norm = "self_attn.key_layernorm";
-  traits.qk_norm = traits.qk_norms_turned = true;
+  traits.qk_norm = true;
+  for (LayerTraits& layer : traits.layers)
+    layer.norms_turned = true;
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   if (reader.value("head_dim") == nullptr) reader.refuse("head_dim", "expected a number");
   const auto dim = static_cast<double>(traits.layers.front().head_dim);

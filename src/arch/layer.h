@@ -102,7 +102,7 @@ struct LatentDesc {
 
 // Describes softmax attention over the positions of a sequence. Query head h reads key-value head h
 // / (heads / kv_heads).
-struct AttentionDesc : AttentionOptions {
+struct AttentionDesc : AttentionOptions, HeadOptions {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // It divides heads.
   int64_t head_dim = 0;  // It has to be a multiple of 8.
@@ -110,18 +110,9 @@ struct AttentionDesc : AttentionOptions {
   int rope = -1;
   // These are over the head_dim values of each head, or over all heads.
   NormDesc q_norm = {}, k_norm = {};
-  bool norms_turned = false;  // If true, these norms follow rope instead of preceding it.
-  // After rope, queries and keys are divided by sqrt(mean square of their head + this); 0: they are
-  // not.
-  float unit_eps = 0;
-  // Values are divided by sqrt(mean square of their head + this); 0: they are not.
-  float value_eps = 0;
   // This layer attends to the keys and values of that earlier layer; -1: it has its own. Without
   // its own there are no matrices k and v, and no norm of keys.
   int cache_of = -1;
-  // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
-  float growth = 0;
-  int64_t growth_step = 1;
   // If true, the matrix q gives, for each head, head_dim values of a query and then as many values
   // of a gate. The output of the head is multiplied by the sigmoid of its gate.
   bool gated = false;

@@ -247,10 +247,8 @@ class LayerBuilder {
     if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
     prepare.query_norm = norm(a.q_norm);
     prepare.key_norm = norm(a.k_norm);
-    prepare.norms_turned = a.norms_turned;
-    if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
-    if (a.value_eps != 0 && a.has_cache())
-      prepare.value_norm = {vector(kUnitGain), a.head_dim, a.value_eps};
+    prepare.options = a;
+    prepare.unit_gain = vector(kUnitGain);
     prepare.rope = a.rope;
     prepare.factors = query_factors();
     const Operand queries = prepare.to;

@@ -132,12 +132,17 @@ struct PrepareHeads {
   int cache = 0;          // Keys and values go to the cache of this layer.
   // If true, `value` is a copy of `key` before its norm and rope.
   bool values_are_keys = false;
-  bool norms_turned = false;  // If true, query_norm and key_norm come after rope.
-  Norm query_norm, key_norm, unit, value_norm;
-  int rope = -1;     // It is an index into ModelConfig::ropes; -1: nothing is turned.
-  int factors = -1;  // It is an index into ModelSteps::query_factors; -1: there are none.
+  HeadOptions options;
+  Norm query_norm, key_norm;
+  int unit_gain = -1;  // It is a vector of ones [dim]; -1: no norm has it.
+  int rope = -1;       // It is an index into ModelConfig::ropes; -1: nothing is turned.
+  int factors = -1;    // It is an index into ModelSteps::query_factors; -1: there are none.
 
   bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
+  // These return the norms of the options: of queries and keys behind their rope, and of values.
+  Norm unit() const { return norm_of(options.unit_eps); }
+  Norm value_norm() const { return value.present() ? norm_of(options.value_eps) : Norm(); }
+  Norm norm_of(float eps) const { return eps != 0 ? Norm{unit_gain, shape.dim, eps} : Norm(); }
 };
 
 // Multiplies each head by its part [rows, cols] of the matrix. The product takes the values of the

@@ -85,7 +85,7 @@ class GpuLimits {
           "latents of {} and shared keys of {} values, which are no multiples of {},",
           s.latent.width, s.shared_key.width, kGpuHeadUnit);
     }
-    if (s.norms_turned && (s.norms_all_heads() || s.unit.present()))
+    if (s.options.norms_turned && (s.norms_all_heads() || s.unit().present()))
       return "norms of queries and keys behind their rotation that are not of single heads";
     if (s.shape.dim > kMostGpuHeadDim)
       return fmt::format("heads of more than {} values", kMostGpuHeadDim);
@@ -94,7 +94,7 @@ class GpuLimits {
                          kGpuHeadUnit);
     // The length is measured before the rope, which changes it by its magnitude. Gains correct that
     // for whole heads, but not where only a part of a head turns.
-    if (!s.unit.present() || s.rope < 0) return {};
+    if (!s.unit().present() || s.rope < 0) return {};
     const RopeConfig& rope = config_.ropes[static_cast<size_t>(s.rope)];
     const RopeTable table = rope_table(rope, s.shape.dim, config_.max_positions);
     const auto turned = 2 * static_cast<int64_t>(table.frequencies.size());

@@ -88,10 +88,10 @@ void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t ro
 // queries or keys.
 void CpuExecutor::prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads,
                                 float* x, int layer, int64_t row) {
-  if (!s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
+  if (!s.options.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
   turn_heads(s.rope, x, heads, s.shape.dim, row);
-  if (s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
-  normalize(s.unit, layer, x, heads * s.shape.dim);
+  if (s.options.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
+  normalize(s.unit(), layer, x, heads * s.shape.dim);
 }
 
 void CpuExecutor::prepare_row(const step::PrepareHeads& s, int layer, int64_t row) {
@@ -108,7 +108,7 @@ void CpuExecutor::prepare_row(const step::PrepareHeads& s, int layer, int64_t ro
   if (!s.key.present()) return;
   float *key = rows(s.key.rows).row(row), *value = rows(s.value.rows).row(row);
   if (s.values_are_keys) std::copy_n(key, s.key.width, value);
-  normalize(s.value_norm, layer, value, s.value.width);
+  normalize(s.value_norm(), layer, value, s.value.width);
   prepare_heads(s, s.key_norm, shape.kv_heads, key, layer, row);
 }
 

@@ -89,12 +89,12 @@ void CudaExecutor::upload_constants() {
   for (const LayerSteps& layer : model_.steps.layers) {
     for (const Step& step : layer.steps) {
       const auto* heads = std::get_if<step::PrepareHeads>(&step.op);
-      if (heads == nullptr || !heads->unit.present()) continue;
-      const std::span<const float> unit = model_.vector(step.layer, heads->unit.gain);
+      if (heads == nullptr || !heads->unit().present()) continue;
+      const std::span<const float> unit = model_.vector(step.layer, heads->unit_gain);
       gains.assign(unit.begin(), unit.end());
       for (float& gain : gains)
         gain /= operands_->magnitude(heads->rope);
-      memory_->vectors.upload(step.layer, heads->unit.gain, gains, uploader);
+      memory_->vectors.upload(step.layer, heads->unit_gain, gains, uploader);
     }
   }
   for (size_t i = 0; i < memory_->ropes.size(); ++i)

@@ -9,9 +9,9 @@ namespace {
 
 // Returns whether the attention phase of a program can do all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
-  return !heads.norms_all_heads() && !heads.norms_turned && !heads.unit.present() &&
+  return !heads.norms_all_heads() && !heads.options.norms_turned && !heads.unit().present() &&
          !heads.latent.present() && heads.key.present() && !heads.values_are_keys &&
-         !heads.value_norm.present();
+         !heads.value_norm().present();
 }
 
 // Names the matrices of one expert, or of the shared one.

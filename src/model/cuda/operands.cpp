@@ -108,20 +108,20 @@ cuda::RopeCall CudaOperands::rope_call(const step::PrepareHeads& s, int layer, i
     call.ldk = s.key.stride;
     call.v = row(value);
     call.ldv = value.stride;
-    call.v_norm = vector(layer, s.value_norm.gain);
-    call.v_eps = s.value_norm.eps;
+    call.v_norm = vector(layer, s.value_norm().gain);
+    call.v_eps = s.value_norm().eps;
   }
   call.m = m;
   call.heads = static_cast<int>(s.shape.heads);
-  if (s.unit.present()) {
+  if (const Norm unit = s.unit(); unit.present()) {
     const float longer = magnitude(s.rope);
-    call.q_norm = call.k_norm = vector(layer, s.unit.gain);
-    call.eps = s.unit.eps / (longer * longer);
+    call.q_norm = call.k_norm = vector(layer, unit.gain);
+    call.eps = unit.eps / (longer * longer);
   } else if (!has_norm_in_front(s)) {
     call.q_norm = vector(layer, s.query_norm.gain);
     call.k_norm = vector(layer, s.key_norm.gain);
     call.eps = s.query_norm.eps;
-    call.norms_turned = s.norms_turned;
+    call.norms_turned = s.options.norms_turned;
   }
   if (s.factors >= 0)
     call.q_scale = memory_.query_factors[static_cast<size_t>(s.factors)].as<float>();

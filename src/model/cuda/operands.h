@@ -44,7 +44,7 @@ class CudaOperands {
 
   // Returns whether queries and keys have a norm that rope_call() does not apply.
   static bool has_norm_in_front(const step::PrepareHeads& s) {
-    return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
+    return s.norms_all_heads() || (s.query_norm.present() && s.unit().present());
   }
   // Returns the call for all m rows. Heads of unit length are normed before the rotation. The
   // rotation makes them longer by the magnitude of the rope, so their gains are uploaded smaller by
