@@ -1,5 +1,7 @@
 #include "arch/family.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace walsh {
@@ -46,20 +48,50 @@ void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits) {
-  const Json* types = reader.value("layer_types");
-  if (types == nullptr) return false;
+std::vector<bool> layers_of_kind(ConfigReader& reader, std::string_view kind,
+                                 const DecoderTraits& traits) {
+  constexpr const char* kKey = "layer_types";
+  const Json* types = reader.value(kKey);
+  if (types == nullptr) return {};
   if (!types->is_array() || types->size() != traits.layers.size())
-    reader.refuse("layer_types", "expected one entry per layer");
-  for (size_t i = 0; i < types->size(); ++i) {
-    if ((*types)[i] == "sliding_attention" && window != 0) {
-      traits.layers[i].window = window;
-    } else if ((*types)[i] != "full_attention") {
-      reader.refuse("layer_types",
-                    "expected 'full_attention', or 'sliding_attention' with a sliding window");
-    }
+    reader.refuse(kKey, "expected one entry per layer");
+  std::vector<bool> are;
+  for (const Json& type : *types) {
+    are.push_back(type == kind);
+    if (!are.back() && type != "full_attention")
+      reader.refuse(kKey, fmt::format("expected '{}' or 'full_attention'", kind));
   }
-  return true;
+  return are;
+}
+
+bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits) {
+  const std::vector<bool> sliding = layers_of_kind(reader, "sliding_attention", traits);
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (!sliding[i]) continue;
+    if (window == 0)
+      reader.refuse("layer_types", "expected 'sliding_attention' with a window only");
+    traits.layers[i].window = window;
+  }
+  return !sliding.empty();
+}
+
+void set_window_pattern(int64_t window, int64_t pattern, DecoderTraits& traits) {
+  for (size_t i = 0; i < traits.layers.size(); ++i)
+    traits.layers[i].window = static_cast<int64_t>(i + 1) % pattern != 0 ? window : 0;
+}
+
+std::vector<size_t> listed_layers(ConfigReader& reader, const char* key,
+                                  const DecoderTraits& traits) {
+  const Json* list = reader.value(key);
+  if (list == nullptr) return {};
+  if (!list->is_array()) reader.refuse(key, "expected a list of layers");
+  std::vector<size_t> layers;
+  for (const Json& layer : *list) {
+    const bool known = layer.is_number_unsigned() && layer.get<uint64_t>() < traits.layers.size();
+    if (!known) reader.refuse(key, "expected numbers of layers");
+    layers.push_back(layer.get<size_t>());
+  }
+  return layers;
 }
 
 }  // namespace walsh

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "arch/config_reader.h"
 #include "arch/decoder.h"
@@ -40,9 +41,18 @@ int64_t read_window(ConfigReader& reader, int64_t fallback);
 // Applies Qwen's rule: with `use_sliding_window`, `sliding_window` applies from layer
 // `max_window_layers` on, or as `layer_types` lists.
 void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits);
+// Returns for every layer whether `layer_types` lists it as this kind; empty if there is no list.
+// The only other kind is "full_attention".
+std::vector<bool> layers_of_kind(ConfigReader& reader, std::string_view kind,
+                                 const DecoderTraits& traits);
 // Gives `window` to the layers that `layer_types` lists as "sliding_attention". Returns false if
 // there is no list.
 bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits);
+// Gives `window` to all layers but the last of every `pattern`.
+void set_window_pattern(int64_t window, int64_t pattern, DecoderTraits& traits);
+// Returns the layers whose numbers the list of this key has; none if the key is absent.
+std::vector<size_t> listed_layers(ConfigReader& reader, const char* key,
+                                  const DecoderTraits& traits);
 // Reads what all Gemmas share: gains stored minus one, GeGLU, a scaled embedding that is tied to
 // the head.
 void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
@@ -59,6 +69,8 @@ void set_mixtral_names(TensorNames& names);
 // Gives a dense MLP instead of experts to the layers that `decoder_sparse_step` and
 // `mlp_only_layers` name.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
+// Reads Qwen's experts: dense layers, and a shared expert with a gate in every other layer.
+void read_qwen_experts(ConfigReader& reader, DecoderTraits& traits);
 // Reads the groups of experts (`n_group`, `topk_group`) and the factor of their weights. A group is
 // scored by its best `group_best` experts. If not `grouped`, all experts are one group, whatever
 // the keys say.

@@ -16,11 +16,9 @@ void read_windows(ConfigReader& reader, DecoderTraits& traits) {
   if (read_layer_types(reader, window, traits)) {
     reader.value(kPattern);
   } else {
-    const auto pattern =
-        static_cast<size_t>(reader.integer_or(kPattern, kDefaultPattern, 1, int64_t{1} << 31));
+    const int64_t pattern = reader.integer_or(kPattern, kDefaultPattern, 1, int64_t{1} << 31);
     if (window == 0 && pattern > 1) reader.refuse("sliding_window", "expected a number");
-    for (size_t i = 0; i < traits.layers.size(); ++i)
-      if ((i + 1) % pattern != 0) traits.layers[i].window = window;
+    set_window_pattern(window, pattern, traits);
   }
   for (LayerTraits& layer : traits.layers)
     if (layer.window == 0) layer.rope = -1;

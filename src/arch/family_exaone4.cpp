@@ -17,10 +17,8 @@ void read_windows(ConfigReader& reader, int64_t window, DecoderTraits& traits) {
     return;
   }
   if (window == 0) reader.refuse("layer_types", "expected a list where sliding_window is null");
-  const auto pattern =
-      static_cast<size_t>(reader.integer_or(kPattern, kDefaultPattern, 1, int64_t{1} << 31));
-  for (size_t i = 0; i < traits.layers.size(); ++i)
-    if ((i + 1) % pattern != 0) traits.layers[i].window = window;
+  set_window_pattern(window, reader.integer_or(kPattern, kDefaultPattern, 1, int64_t{1} << 31),
+                     traits);
 }
 
 void read_exaone4(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMaxExperts = 4096, kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = int64_t{1} << 31;
 constexpr int64_t kMostGuessingLayers = 64;
 
@@ -23,7 +23,6 @@ void set_mixtral_names(TensorNames& names) {
 }
 
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits) {
-  constexpr int64_t kMaxWidth = int64_t{1} << 20;
   ExpertTraits& e = traits.experts;
   // The name of the key depends on the family and on the version of transformers; some files have
   // two of them.
@@ -53,14 +52,17 @@ void read_dense_layers(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t step = reader.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
   for (size_t i = 0; i < traits.layers.size(); ++i)
     traits.layers[i].experts = (static_cast<int64_t>(i) + 1) % step == 0;
-  const Json* dense = reader.value("mlp_only_layers");
-  if (dense == nullptr) return;
-  if (!dense->is_array()) reader.refuse("mlp_only_layers", "expected a list of layers");
-  for (const Json& layer : *dense) {
-    const bool known = layer.is_number_unsigned() && layer.get<uint64_t>() < traits.layers.size();
-    if (!known) reader.refuse("mlp_only_layers", "expected numbers of layers");
-    traits.layers[layer.get<size_t>()].experts = false;
-  }
+  for (const size_t layer : listed_layers(reader, "mlp_only_layers", traits))
+    traits.layers[layer].experts = false;
+}
+
+void read_qwen_experts(ConfigReader& reader, DecoderTraits& traits) {
+  read_expert_counts(reader, "moe_intermediate_size", traits);
+  read_dense_layers(reader, traits);
+  traits.experts.gated_shared = true;
+  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxWidth);
+  for (LayerTraits& layer : traits.layers)
+    layer.shared = shared;
 }
 
 void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits,

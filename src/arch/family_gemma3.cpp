@@ -21,12 +21,10 @@ void read_gemma3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   const int64_t window = reader.integer_or("sliding_window", kDefaultWindow, 1, int64_t{1} << 31);
   const bool no_pattern = reader.is_null("sliding_window_pattern");
   const int64_t old = reader.optional_integer("_sliding_window_pattern", kDefaultPattern, 1, 1024);
-  const auto pattern =
-      static_cast<size_t>(reader.optional_integer("sliding_window_pattern", old, 1, 1024));
+  const int64_t pattern = reader.optional_integer("sliding_window_pattern", old, 1, 1024);
   if (read_layer_types(reader, window, traits)) return;
   if (no_pattern) reader.refuse("sliding_window_pattern", "expected an integer, or no such key");
-  for (size_t i = 0; i < traits.layers.size(); ++i)
-    traits.layers[i].window = (i + 1) % pattern != 0 ? window : 0;
+  set_window_pattern(window, pattern, traits);
 }
 
 }  // namespace

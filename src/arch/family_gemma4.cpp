@@ -29,10 +29,8 @@ constexpr std::string_view kDefaults = R"({
 // The last layer never has a window, whatever the list says.
 void read_kinds(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t window = reader.integer_or("sliding_window", kShortWindow, 1, kMost);
-  if (!read_layer_types(reader, window, traits)) {
-    for (size_t i = 0; i < traits.layers.size(); ++i)
-      traits.layers[i].window = (i + 1) % kDefaultPattern != 0 ? window : 0;
-  }
+  if (!read_layer_types(reader, window, traits))
+    set_window_pattern(window, kDefaultPattern, traits);
   traits.layers.back().window = 0;
 }
 

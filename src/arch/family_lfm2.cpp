@@ -29,30 +29,23 @@ void set_names(TensorNames& names) {
   names.all_down = "feed_forward.experts.down_proj";
 }
 
-void read_layer_list(ConfigReader& reader, const Json& types, DecoderTraits& traits) {
-  if (!types.is_array() || types.size() != traits.layers.size())
-    reader.refuse("layer_types", "expected one entry per layer");
-  for (size_t i = 0; i < types.size(); ++i) {
-    traits.layers[i].recurrent = types[i] == "conv";
-    if (types[i] != "conv" && types[i] != "full_attention")
-      reader.refuse("layer_types", "expected 'conv' or 'full_attention'");
-  }
+// Returns false if there is no list of types.
+bool read_layer_list(ConfigReader& reader, DecoderTraits& traits) {
+  const std::vector<bool> recurrent = layers_of_kind(reader, "conv", traits);
+  for (size_t i = 0; i < recurrent.size(); ++i)
+    traits.layers[i].recurrent = recurrent[i];
+  return !recurrent.empty();
 }
 
 // Reads which layers have attention from files of dense models, which have no list of types:
 // `full_attn_idxs` lists them, and without it all layers have attention.
 void read_layers_with_attention(ConfigReader& reader, DecoderTraits& traits) {
   constexpr const char* kKey = "full_attn_idxs";
-  const Json* list = reader.value(kKey);
-  if (list == nullptr) return;
-  if (!list->is_array()) reader.refuse(kKey, "expected a list of layers");
+  if (reader.value(kKey) == nullptr) return;
   for (LayerTraits& layer : traits.layers)
     layer.recurrent = true;
-  for (const Json& layer : *list) {
-    const bool known = layer.is_number_unsigned() && layer.get<uint64_t>() < traits.layers.size();
-    if (!known) reader.refuse(kKey, "expected numbers of layers");
-    traits.layers[layer.get<size_t>()].recurrent = false;
-  }
+  for (const size_t layer : listed_layers(reader, kKey, traits))
+    traits.layers[layer].recurrent = false;
 }
 
 void read_shared(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
@@ -95,20 +88,18 @@ int64_t mlp_width(ConfigReader& reader, int64_t stated) {
 
 void read_lfm2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_shared(reader, traits, config);
-  const Json* types = reader.value("layer_types");
   const int64_t width = mlp_width(reader, traits.layers.front().intermediate);
   for (LayerTraits& layer : traits.layers)
     layer.intermediate = width;
   read_layers_with_attention(reader, traits);
-  if (types != nullptr) read_layer_list(reader, *types, traits);
+  read_layer_list(reader, traits);
 }
 
 void read_lfm2_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_shared(reader, traits, config);
   reader.value("full_attn_idxs");  // Models with experts do not use it.
-  const Json* types = reader.value("layer_types");
-  if (types == nullptr) reader.refuse("layer_types", "expected one entry per layer");
-  read_layer_list(reader, *types, traits);
+  if (!read_layer_list(reader, traits))
+    reader.refuse("layer_types", "expected one entry per layer");
   read_expert_counts(reader, "moe_intermediate_size", traits);
   ExpertTraits& e = traits.experts;
   e.routing.sigmoid = true;

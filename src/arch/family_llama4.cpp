@@ -18,16 +18,9 @@ constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20;
 void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t absent = reader.has("attention_chunk_size") ? 0 : kDefaultChunk;
   const int64_t chunk = reader.optional_integer("attention_chunk_size", absent, 1, kMost);
-  const Json* types = reader.value("layer_types");
-  if (types != nullptr && (!types->is_array() || types->size() != traits.layers.size()))
-    reader.refuse("layer_types", "expected one entry per layer");
+  const std::vector<bool> listed = layers_of_kind(reader, "chunked_attention", traits);
   for (size_t i = 0; i < traits.layers.size(); ++i) {
-    bool chunked = traits.layers[i].rope >= 0;
-    if (types != nullptr) {
-      chunked = (*types)[i] == "chunked_attention";
-      if (!chunked && (*types)[i] != "full_attention")
-        reader.refuse("layer_types", "expected 'chunked_attention' or 'full_attention'");
-    }
+    const bool chunked = listed.empty() ? traits.layers[i].rope >= 0 : listed[i];
     if (!chunked) continue;
     if (chunk == 0) reader.refuse("attention_chunk_size", "expected a number of positions");
     traits.layers[i].chunk = chunk;
@@ -61,16 +54,11 @@ void read_queries(ConfigReader& reader, DecoderTraits& traits) {
 void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   const auto step =
       static_cast<size_t>(reader.integer_or("interleave_moe_layer_step", 1, 1, kMost));
-  const Json* list = reader.value("moe_layers");
+  const bool listed = reader.value("moe_layers") != nullptr;
   for (size_t i = 0; i < traits.layers.size(); ++i)
-    traits.layers[i].experts = list == nullptr && (i + 1) % step == 0;
-  if (list == nullptr) return;
-  if (!list->is_array()) reader.refuse("moe_layers", "expected a list of layers");
-  for (const Json& layer : *list) {
-    const bool known = layer.is_number_unsigned() && layer.get<uint64_t>() < traits.layers.size();
-    if (!known) reader.refuse("moe_layers", "expected numbers of layers");
-    traits.layers[layer.get<size_t>()].experts = true;
-  }
+    traits.layers[i].experts = !listed && (i + 1) % step == 0;
+  for (const size_t layer : listed_layers(reader, "moe_layers", traits))
+    traits.layers[layer].experts = true;
 }
 
 void read_llama4(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

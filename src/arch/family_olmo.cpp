@@ -6,7 +6,7 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kPattern = 4;
+constexpr int64_t kPattern = 4;
 
 void read_olmo2(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.names.attention_norm = traits.names.mlp_norm = "";
@@ -19,8 +19,7 @@ void read_olmo3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config
   read_olmo2(reader, traits, config);
   const int64_t window = read_window(reader, kDefaultWindow);
   if (read_layer_types(reader, window, traits)) return;
-  for (size_t i = 0; i < traits.layers.size(); ++i)
-    traits.layers[i].window = (i + 1) % kPattern != 0 ? window : 0;
+  set_window_pattern(window, kPattern, traits);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kDefaultMaxWindowLayers = 28;
-constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
 // Gives windows: unlike in the dense models, every second of the first `max_window_layers` layers
 // has one.
@@ -24,13 +23,8 @@ void read_windows(ConfigReader& reader, DecoderTraits& traits) {
 void read_qwen2_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = reader.boolean_or("qkv_bias", true);
   read_windows(reader, traits);
-  read_expert_counts(reader, "moe_intermediate_size", traits);
-  read_dense_layers(reader, traits);
+  read_qwen_experts(reader, traits);
   traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", false);
-  traits.experts.gated_shared = true;
-  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxWidth);
-  for (LayerTraits& layer : traits.layers)
-    layer.shared = shared;
 }
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace {
 // transformers has these defaults for absent keys.
 constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
-constexpr int64_t kMaxWidth = int64_t{1} << 20;
-
 constexpr int64_t kMostAhead = 64;
 
 // transformers saves the text part of a model with vision under the names that it has in the whole
@@ -42,27 +40,10 @@ DeltaNetTraits read_delta_net(ConfigReader& reader) {
 void read_mixers(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t interval =
       reader.optional_integer("full_attention_interval", kDefaultInterval, 1, int64_t{1} << 31);
-  const Json* types = reader.value("layer_types");
-  if (types != nullptr && (!types->is_array() || types->size() != traits.layers.size()))
-    reader.refuse("layer_types", "expected one entry per layer");
-  for (size_t i = 0; i < traits.layers.size(); ++i) {
-    bool& recurrent = traits.layers[i].recurrent;
-    recurrent = (static_cast<int64_t>(i) + 1) % interval != 0;
-    if (types == nullptr) continue;
-    recurrent = (*types)[i] == "linear_attention";
-    if (!recurrent && (*types)[i] != "full_attention")
-      reader.refuse("layer_types", "expected 'linear_attention' or 'full_attention'");
-  }
-}
-
-// Besides the routed experts there is a shared expert, gated by a sigmoid.
-void read_experts(ConfigReader& reader, DecoderTraits& traits) {
-  read_expert_counts(reader, "moe_intermediate_size", traits);
-  read_dense_layers(reader, traits);
-  traits.experts.gated_shared = true;
-  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxWidth);
-  for (LayerTraits& layer : traits.layers)
-    layer.shared = shared;
+  const std::vector<bool> listed = layers_of_kind(reader, "linear_attention", traits);
+  for (size_t i = 0; i < traits.layers.size(); ++i)
+    traits.layers[i].recurrent =
+        listed.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0 : listed[i];
 }
 
 void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
@@ -115,7 +96,7 @@ void read_qwen35_dense(ConfigReader& reader, DecoderTraits& traits, ModelConfig&
 void read_experts_too(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config,
                       int64_t absent_ahead) {
   read_qwen35(reader, traits, config);
-  read_experts(reader, traits);
+  read_qwen_experts(reader, traits);
   read_ahead(reader, traits, config, absent_ahead);
 }
 
