@@ -132,7 +132,7 @@ struct GroupAttention {
   float* out = nullptr;
   int64_t ldo = 0;
   // If it is not null, it receives the logarithm of the sum of e^logit of each row, [m][heads].
-  // Callers merge results over parts of the positions with it, and give sinks their share.
+  // Callers merge results over parts of the positions with it.
   float* log_sums = nullptr;
   // It is float[attention_scratch(m, position + m, head_dim)] with any content.
   float* scratch = nullptr;

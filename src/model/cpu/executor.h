@@ -142,7 +142,6 @@ class CpuExecutor : public PartExecutor {
   void turn_heads(int rope, float* x, int64_t heads, int64_t dim, int64_t row);
   void join_latent(const step::PrepareHeads& s, int layer, int64_t row);
   void attend_run(const step::Attend& s, int layer, size_t index, int64_t first, int64_t skip);
-  void add_sinks(const step::Attend& s, const float* sinks, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip);
   // Calls body(row, scratch) for each of m rows; a single one stays on this thread.

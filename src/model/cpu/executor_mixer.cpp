@@ -12,6 +12,17 @@ namespace {
 // piece converts the same keys again.
 constexpr int64_t kLeastHeads = 4;
 
+// Adds sinks to the result: a sink acts like one more position of its head, whose value is zero.
+// `sinks` has a logit for each of the queries' heads.
+void add_sinks(const float* sinks, int64_t value_dim, const QueryRows& queries) {
+  for (int64_t i = 0; i < queries.m * queries.heads; ++i) {
+    const float share = 1 / (1 + std::exp(sinks[i % queries.heads] - queries.log_sums[i]));
+    float* out = queries.out + i / queries.heads * queries.ldo + i % queries.heads * value_dim;
+    for (int64_t d = 0; d < value_dim; ++d)
+      out[d] *= share;
+  }
+}
+
 }  // namespace
 
 void CpuExecutor::perform(const step::Attend& s, int layer, int64_t skip) {
@@ -173,19 +184,8 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
     const auto at = static_cast<size_t>(thread);
     if (s.sinks >= 0) block.log_sums = log_sums_[at].data();
     cache_->attend(s.cache, block, thread, scratch_[at].data());
-    if (s.sinks >= 0) add_sinks(s, vector(layer, s.sinks) + first_head, block);
+    if (s.sinks >= 0) add_sinks(vector(layer, s.sinks) + first_head, out_dim, block);
   });
-}
-
-// Adds sinks to the result: a sink acts like one more position of its head, whose value is zero.
-// `sinks` has a logit for each of the queries' heads.
-void CpuExecutor::add_sinks(const step::Attend& s, const float* sinks, const QueryRows& queries) {
-  for (int64_t i = 0; i < queries.m * queries.heads; ++i) {
-    const float share = 1 / (1 + std::exp(sinks[i % queries.heads] - queries.log_sums[i]));
-    float* out = queries.out + i / queries.heads * queries.ldo + i % queries.heads * s.value_dim;
-    for (int64_t d = 0; d < s.value_dim; ++d)
-      out[d] *= share;
-  }
 }
 
 }  // namespace walsh

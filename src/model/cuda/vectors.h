@@ -1,5 +1,5 @@
-// Holds the vectors of all layers in GPU memory: gains, sinks and whatever else a layer has besides
-// its matrices and their biases.
+// Holds the vectors of all layers in GPU memory: gains and whatever else a layer has besides its
+// matrices and their biases.
 #pragma once
 
 #include <vector>

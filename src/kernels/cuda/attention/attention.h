@@ -85,6 +85,15 @@ struct AttentionRows {
     rest.out += begin * ldo;
     return rest;
   }
+  // Returns the call for `count` query heads from `first` on, which have these numbers of values.
+  AttentionRows part_of_heads(int first, int count, int key_dim, int value_dim) const {
+    AttentionRows rest = *this;
+    rest.heads = count;
+    rest.q += int64_t{first} * key_dim;
+    rest.out += int64_t{first} * value_dim;
+    if (sinks != nullptr) rest.sinks += first;
+    return rest;
+  }
 };
 
 struct AttentionCall : AttentionRows {

@@ -286,11 +286,7 @@ void expand(const LatentPrompt& call, const HeadScratch& scratch, int first_head
 // Computes attention with the heads whose keys and values are in the scratch memory.
 void attend_heads(const LatentPrompt& call, const HeadScratch& scratch, int first_head, int heads,
                   Stream stream) {
-  AttentionRows part = call;
-  part.heads = heads;
-  part.q += int64_t{first_head} * call.key_dim;
-  part.out += int64_t{first_head} * call.value_dim;
-  if (part.sinks != nullptr) part.sinks += first_head;
+  const AttentionRows part = call.part_of_heads(first_head, heads, call.key_dim, call.value_dim);
   detail::PagePrefillArgs args{detail::row_args(part, heads, call.key_dim), {}};
   args.value_dim = call.value_dim;
   args.cache.keys = scratch.keys();
