@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/config_reader.h"
 #include "walsh/error.h"
 #include "weights/checkpoint_source.h"
 
@@ -131,8 +132,11 @@ void read_tensor(walsh::CheckpointSource& source, const std::string& name) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto codes : {walsh::GgufCodes::drop, walsh::GgufCodes::keep}) {
     try {
-      walsh::CheckpointSource source(walsh::Checkpoint::assemble(read_parts(data, size)), {}, {},
-                                     codes);
+      walsh::Checkpoint checkpoint = walsh::Checkpoint::assemble(read_parts(data, size));
+      const walsh::Json config = walsh::parse_json(checkpoint.config_json(), "config.json");
+      walsh::ConfigReader reader(config, "config.json");
+      const walsh::StoredMethod stored = walsh::read_stored_method(reader);
+      walsh::CheckpointSource source(std::move(checkpoint), {}, stored, codes);
       for (const std::string& name : source.names())
         read_tensor(source, name);
     } catch (const walsh::Error& e) {

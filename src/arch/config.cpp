@@ -184,7 +184,7 @@ ModelConfig read_text_model(Json object, const std::string& where) {
   family.read(reader, traits, config);
   config.bos = reader.ids("bos_token_id");
   config.eos = reader.ids("eos_token_id");
-  config.stored = read_stored_quantization(reader);
+  config.stored = read_stored_method(reader);
   refuse_unsupported(reader);
   reader.finish();
   for (const LayerTraits& layer : traits.layers)

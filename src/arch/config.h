@@ -10,7 +10,7 @@
 
 #include "arch/layer.h"
 #include "arch/rope.h"
-#include "arch/stored_quantization.h"
+#include "arch/stored_method.h"
 #include "io/checkpoint.h"
 
 namespace walsh {
@@ -87,7 +87,7 @@ struct ModelConfig {
   std::string whole;
   // Tensors with these prefixes are not read: further layers of multi-token prediction, and copies.
   std::vector<std::string> left_out;
-  StoredQuantization stored;  // It says how the checkpoint stores matrices.
+  StoredMethod stored;  // It says how the checkpoint stores matrices.
   // A checkpoint may contain tensors with exactly these names, which the model does not read (for
   // example rotary buffers).
   std::vector<std::string> ignored;

@@ -85,7 +85,7 @@ struct ModelPlan {
   std::span<const NameRule> stored_names;       // ModelConfig explains these.
   std::string whole;
   std::vector<std::string> left_out;
-  StoredQuantization stored;
+  StoredMethod stored;
 };
 
 ModelPlan make_plan(const ModelConfig& config);

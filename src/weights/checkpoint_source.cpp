@@ -165,10 +165,8 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }
   const bool tied = plan.head.empty();
-  const auto [head, form] =
-      tied ? find_stored(checkpoint, read_stored_method(checkpoint.config_json(), where),
-                         plan.residual.head)
-           : std::pair<const TensorInfo*, const StoredNames*>();
+  const auto [head, form] = tied ? find_stored(checkpoint, plan.stored, plan.residual.head)
+                                 : std::pair<const TensorInfo*, const StoredNames*>();
   const TensorInfo* embedding = checkpoint.find(plan.embedding);
   if (head == nullptr || embedding == nullptr ||
       (form == nullptr && equal(checkpoint, *head, *embedding))) {
@@ -185,11 +183,9 @@ std::string untied_config(std::string_view config_json, const std::string& where
 }
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
-                                   const StoredQuantization& stored, GgufCodes codes)
+                                   const StoredMethod& stored, GgufCodes codes)
     : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))),
-      method_(stored.kind == StoredQuantization::Kind::none
-                  ? read_stored_method(checkpoint_->config_json(), checkpoint_->config_place())
-                  : method_of(stored)),
+      method_(stored),
       codes_(codes) {
   std::set<std::string_view> apart;  // these sources are absent, but their parts are there
   for (const TensorPart& part : parts) {

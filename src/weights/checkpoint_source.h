@@ -31,7 +31,7 @@ class CheckpointSource : public WeightSource {
   // decoded (stored/form.h). `codes` says whether tensors may come in codes; otherwise all are
   // dense.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
-                   const StoredQuantization& stored = {}, GgufCodes codes = GgufCodes::drop);
+                   const StoredMethod& stored = {}, GgufCodes codes = GgufCodes::drop);
   // Calls open_checkpoint and uses the parts that its config asks for.
   static CheckpointSource open(const std::string& folder, GgufCodes codes = GgufCodes::drop);
 

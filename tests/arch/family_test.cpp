@@ -355,7 +355,7 @@ TEST(Config, MatricesInFp8AndMxfp4) {
                                  {"fmt", "e4m3"},
                                  {"activation_scheme", "dynamic"},
                                  {"weight_block_size", {128, 64}}};
-  EXPECT_EQ(parse(json).stored, (StoredQuantization{StoredQuantization::Kind::fp8, 128, 64}));
+  EXPECT_EQ(parse(json).stored, (StoredMethod{StoredMethod::Kind::fp8, 128, 64}));
   json["quantization_config"]["weight_block_size"] = nullptr;
   EXPECT_EQ(parse(json).stored.block_rows, 0);
   json["quantization_config"]["weight_block_size"] = {128, 0};
@@ -363,10 +363,10 @@ TEST(Config, MatricesInFp8AndMxfp4) {
   json["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e5m2"}};
   expect_refused(json, "fmt");
   json["quantization_config"] = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"x"}}};
-  EXPECT_EQ(parse(json).stored.kind, StoredQuantization::Kind::mxfp4);
+  EXPECT_EQ(parse(json).stored.kind, StoredMethod::Kind::mxfp4);
   json["quantization_config"]["weights"] = 3;
   expect_refused(json, "quantization_config: unknown key \"weights\"");
-  EXPECT_EQ(parse(llama()).stored, StoredQuantization{});
+  EXPECT_EQ(parse(llama()).stored, StoredMethod{});
 }
 
 TEST(Family, NullMultipliersAndSharesAreWhatTransformersMakesOfThem) {

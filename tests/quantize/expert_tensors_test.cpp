@@ -98,8 +98,8 @@ class CodedExperts : public testing::Test {
     out << text << data;
   }
   CheckpointSource source(int64_t inputs = 32) const {
-    StoredQuantization stored;
-    stored.kind = StoredQuantization::Kind::mxfp4;
+    StoredMethod stored;
+    stored.kind = StoredMethod::Kind::mxfp4;
     const TensorPart up = {"up", "all", 0, 2, 0, 0, {2, inputs, 4}, inputs, 4 * inputs + 1, 2, 4};
     return CheckpointSource(Checkpoint::open(folder_), {up}, stored);
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "arch/config_reader.h"
 #include "temporary_folder.h"
 #include "walsh/error.h"
 #include "weights/checkpoint_source.h"
@@ -23,7 +24,11 @@ const std::string kData = std::string(WALSH_TEST_DATA) + "/stored";
 constexpr const char* kMatrix = "layer.up.weight";
 
 CheckpointSource open_source(const std::string& folder, GgufCodes codes = GgufCodes::drop) {
-  return {Checkpoint::open(folder), {}, {}, codes};
+  Checkpoint checkpoint = Checkpoint::open(folder);
+  const Json config = Json::parse(checkpoint.config_json());
+  ConfigReader reader(config, checkpoint.config_place());
+  const StoredMethod stored = read_stored_method(reader);
+  return {std::move(checkpoint), {}, stored, codes};
 }
 
 std::vector<float> values(const Tensor& tensor) {

@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
+#include "arch/stored_method.h"
 #include "codec/tensor.h"
 #include "io/checkpoint.h"
 #include "weights/stored/array.h"
-#include "weights/stored/method.h"
 
 namespace walsh {
 

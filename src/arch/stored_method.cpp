@@ -1,11 +1,12 @@
-#include "weights/stored/method.h"
+#include "arch/stored_method.h"
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <string>
+#include <string_view>
 
-#include "arch/block_shape.h"
 #include "arch/config_reader.h"
+#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -47,6 +48,36 @@ void read_choice(ConfigReader& reader, const char* key,
   reader.refuse(key, "not supported, expected " + list);
 }
 
+// Reads rows and columns of the blocks that share a factor. An absent key leaves one for a matrix.
+void read_block_shape(ConfigReader& reader, const char* key, StoredMethod& stored) {
+  const Json* block = reader.value(key);
+  if (block == nullptr) return;
+  const auto is_size = [](const Json& size) {
+    return size.is_number_unsigned() && size > 0 && size <= kMaxBlock;
+  };
+  if (!block->is_array() || block->size() != 2 || !is_size((*block)[0]) || !is_size((*block)[1]))
+    reader.refuse(key, "expected rows and columns of a block");
+  stored.block_rows = (*block)[0].get<int64_t>();
+  stored.block_cols = (*block)[1].get<int64_t>();
+}
+
+// Skips keys that change no matrix: how other programs round activations (walsh does not), which
+// tensors are not quantized (their types show it), and how transformers loads them.
+void ignore_inert(ConfigReader& reader) {
+  ignore(reader, {"activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt",
+                  "dequantize"});
+}
+
+void read_fp8(ConfigReader& reader, StoredMethod& stored) {
+  reader.only("fmt", "e4m3");
+  read_block_shape(reader, "weight_block_size", stored);
+  ignore_inert(reader);
+}
+
+void read_mxfp4(ConfigReader& reader, StoredMethod&) {
+  ignore_inert(reader);
+}
+
 // Reads how compressed-tensors stores one set of weights. Shapes and types of the tensors say the
 // rest.
 void read_compressed_weights(const Json& object, const std::string& where, StoredMethod& stored) {
@@ -61,11 +92,7 @@ void read_compressed_weights(const Json& object, const std::string& where, Store
   read_choice(reader, "strategy", {"tensor", "channel", "group", "tensor_group", "block"},
               strategy);
   if (strategy == "group" || strategy == "tensor_group") read_group(reader, "group_size", stored);
-  if (strategy == "block") {
-    const BlockShape block = read_block_shape(reader, "block_structure");
-    stored.block_rows = block.rows;
-    stored.block_cols = block.cols;
-  }
+  if (strategy == "block") read_block_shape(reader, "block_structure", stored);
   ignore(reader, {"actorder", "block_structure", "dynamic", "group_size", "observer",
                   "observer_kwargs", "scale_dtype", "symmetric", "zp_dtype"});
   reader.finish();
@@ -186,6 +213,8 @@ struct Method {
   void (*read)(ConfigReader& reader, StoredMethod& stored);
 };
 constexpr Method kMethods[] = {
+    {"fp8", Kind::fp8, read_fp8},
+    {"mxfp4", Kind::mxfp4, read_mxfp4},
     {"compressed-tensors", Kind::compressed, read_compressed},
     {"gptq", Kind::gptq, read_gptq},
     {"awq", Kind::awq, read_awq},
@@ -194,30 +223,18 @@ constexpr Method kMethods[] = {
 
 }  // namespace
 
-StoredMethod method_of(const StoredQuantization& stored) {
-  StoredMethod method;
-  if (stored.kind == StoredQuantization::Kind::fp8) method.kind = Kind::fp8;
-  if (stored.kind == StoredQuantization::Kind::mxfp4) method.kind = Kind::mxfp4;
-  method.block_rows = stored.block_rows;
-  method.block_cols = stored.block_cols;
-  return method;
-}
-
-StoredMethod read_stored_method(std::string_view config_json, const std::string& where) {
-  const Json config = parse_json(config_json, where);
-  const Json* object = nullptr;
-  // A model of several parts has a config of all of them, which comes first.
-  for (const Json* part :
-       {&config, config.is_object() ? find_object(config, "text_config", where) : nullptr}) {
-    if (object != nullptr || part == nullptr || !part->is_object()) continue;
-    object = find_object(*part, "quantization_config", where);
-  }
+StoredMethod read_stored_method(ConfigReader& reader) {
+  constexpr const char* kKey = "quantization_config";
   StoredMethod stored;
+  const Json* object = reader.value(kKey);
   if (object == nullptr) return stored;
-  ConfigReader own(*object, where + ": quantization_config");
+  if (!object->is_object()) reader.refuse(kKey, "expected an object");
+  ConfigReader own(*object, reader.where() + ": " + kKey);
   const std::string name = own.text("quant_method").value_or("");
   const auto* method = std::ranges::find(kMethods, name, &Method::name);
-  if (method == std::end(kMethods)) return stored;  // the model's description has the method
+  if (method == std::end(kMethods))
+    own.refuse("quant_method",
+               "not supported, expected fp8, mxfp4, compressed-tensors, gptq, awq or bitsandbytes");
   stored.kind = method->kind;
   method->read(own, stored);
   own.finish();

@@ -2,19 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "arch/stored_quantization.h"
-
 namespace walsh {
+
+class ConfigReader;
 
 struct StoredMethod {
   enum class Kind : uint8_t {
     none,
     fp8,  // X is F8_E4M3, X_scale_inv has one factor per block or per tensor
-    // X_blocks has two 4-bit floats of X per byte, X_scales has powers of two.
+    // X_blocks has two 4-bit floats of X per byte, X_scales has a power of two per 32 columns.
     mxfp4,
     compressed,  // llm-compressor writes integers and small floats
     // Integers of 2, 3, 4 or 8 bits have scales and zero points per group of inputs.
@@ -27,12 +25,12 @@ struct StoredMethod {
   std::vector<int> widths = {};            // the config names these bits of integers
   std::vector<int64_t> groups = {};        // this many columns share a scale; -1 means all of a row
   bool zeros_less_one = false;             // gptq may store zero points minus one
+
+  bool operator==(const StoredMethod&) const = default;
 };
 
-// Returns the method of the kinds that the description of a model has.
-StoredMethod method_of(const StoredQuantization& stored);
-// Returns the method of the other kinds, as a config.json tells it. Throws bad_input naming `where`
-// and the key for options that are not supported.
-StoredMethod read_stored_method(std::string_view config_json, const std::string& where);
+// Reads the config of a checkpoint. Throws bad_input for methods and options that are not
+// supported.
+StoredMethod read_stored_method(ConfigReader& reader);
 
 }  // namespace walsh
