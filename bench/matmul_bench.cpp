@@ -58,7 +58,7 @@ PanelMatrix random_matrix(const Format& format, int64_t rows, int64_t cols, uint
   w.offset_group = code.has_offset ? code.group : 0;
   const auto halves = [&](int64_t group) {
     AlignedArray<uint16_t> out(
-        static_cast<size_t>(w.panels() * detail::ceil_div(cols, group) * kPanelRows));
+        static_cast<size_t>(w.panels() * ceil_div(cols, group) * kPanelRows));
     for (uint16_t& v : out)
       v = f32_to_f16(static_cast<float>(0.01 + 0.01 * random.uniform()));
     return out;

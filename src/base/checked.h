@@ -45,9 +45,15 @@ To narrow(From value, std::string_view where) {
   return result;
 }
 
+// Returns how many parts of size b (> 0) cover a >= 0, for sizes that are known to be small enough.
+template <typename Int>
+constexpr Int ceil_div(Int a, std::type_identity_t<Int> b) {
+  return (a + b - 1) / b;
+}
+
 // Returns the smallest multiple of `alignment` >= a, for sizes that are known to be small enough.
 constexpr int64_t round_up(int64_t a, int64_t alignment) {
-  return (a + alignment - 1) / alignment * alignment;
+  return ceil_div(a, alignment) * alignment;
 }
 
 }  // namespace walsh

@@ -17,7 +17,7 @@ constexpr uint16_t kHalfOne = 0x3c00;
 constexpr int kWeightGroup = 64;  // positions whose softmax weights share an int8 scale
 
 int64_t blocks_of(int64_t capacity) {
-  return detail::ceil_div(capacity, kCacheBlock);
+  return ceil_div(capacity, kCacheBlock);
 }
 
 // Returns an all-zero matrix, which decodes to finite values because its scales are finite.
@@ -27,7 +27,7 @@ PanelMatrix empty_matrix(const ScalarCode& code, int64_t rows, int64_t cols, int
   w.rows = rows;
   w.cols = cols;
   w.group = group;
-  const int64_t words = detail::panel_words(w, code.bits), groups = detail::ceil_div(cols, group);
+  const int64_t words = detail::panel_words(w, code.bits), groups = ceil_div(cols, group);
   w.codes = AlignedArray<uint32_t>(static_cast<size_t>(w.panels() * words));
   w.scales = AlignedArray<uint16_t>(static_cast<size_t>(w.panels() * groups * kPanelRows));
   return w;
@@ -167,7 +167,7 @@ void CacheKeys::multiply(const Ops& ops, int64_t block, int64_t count, const Cac
                          int64_t rows, float* out) const {
   if (type_->coded) {
     multiply_panels(ops, blocks_[static_cast<size_t>(block)], q, rows, out, kCacheBlock, 0,
-                    detail::ceil_div(count, kPanelRows), false);
+                    ceil_div(count, kPanelRows), false);
   } else {
     ops.matmul_dense(DType::f16, halves_.data() + block * kCacheBlock * cols_, cols_, q.x.data(),
                      cols_, rows, out, kCacheBlock, 0, count);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/aligned.h"
+#include "base/checked.h"
 #include "codec/tensor.h"
 
 namespace walsh {
@@ -60,10 +61,6 @@ constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
 // Returns how many units one panel has.
 constexpr int64_t panel_units(const PanelMatrix& w) {
   return w.cols / kUnitColumns;
-}
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 // A room's decoder for an instruction set has `decode(words, emit)`. It calls emit(Quad<n>,

@@ -127,7 +127,7 @@ TEST(ProductLookup, IsWithinItsBoundOfTheExactProduct) {
       double bound = 1e-5;
       for (int64_t c = 0, g = 0; c < w.cols; c += 128, ++g) {
         const int64_t columns = std::min<int64_t>(128, w.cols - c);
-        const int64_t at = (row / 16 * detail::ceil_div(w.cols, 128) + g) * 16 + row % 16;
+        const int64_t at = (row / 16 * ceil_div(w.cols, 128) + g) * 16 + row % 16;
         const double scale = std::fabs(f16_to_f32(w.scales.data()[at]) * w.product->unit);
         bound += static_cast<double>(columns / kProductValues) *
                  step_of(w, x.q.data() + c, columns) * scale *

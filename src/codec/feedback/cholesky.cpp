@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/checked.h"
 #include "codec/feedback/multiply_add.h"
 
 namespace walsh::detail {
@@ -14,10 +15,6 @@ namespace {
 constexpr int64_t kBlock = 128;  // This many columns are factored together.
 constexpr int64_t kRows = 48;    // A piece of work has this many rows.
 constexpr int64_t kSquare = 64;  // Squares of this size are transposed at once.
-
-int64_t pieces(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
 
 // Eliminates blocks of columns from the last one to the first: with a = [A B; . D], the factor is
 // [E F; . G] with D = G G^T, F = B G^-T and E E^T = A - F F^T.
@@ -83,7 +80,7 @@ class UpperFactor {
 
   // Computes F = B G^-T and negated_[size][first] = -F^T.
   void solve_panel(int64_t first, int64_t size) {
-    pool_.for_each(pieces(first, kRows), [&](int64_t piece) {
+    pool_.for_each(ceil_div(first, kRows), [&](int64_t piece) {
       const int64_t begin = piece * kRows, rows = std::min(kRows, first - begin);
       float before[kRows * kBlock];
       for (int64_t i = 0; i < rows; ++i) {
@@ -101,7 +98,7 @@ class UpperFactor {
 
   // Computes the upper triangle of A -= F F^T (and a little below it, where nothing is kept).
   void subtract_products(int64_t first, int64_t size) {
-    pool_.for_each(pieces(first, kRows), [&](int64_t piece) {
+    pool_.for_each(ceil_div(first, kRows), [&](int64_t piece) {
       const int64_t begin = piece * kRows, rows = std::min(kRows, first - begin);
       float corner[kRows * kRows];
       multiply_corner(begin, rows, first, size, corner);
@@ -152,7 +149,7 @@ double factor_damped(float* a, int64_t n, double unit, double damping, double mo
 }
 
 void mirror(float* a, int64_t n, ThreadPool& pool) {
-  pool.for_each(pieces(n, kRows), [&](int64_t piece) {
+  pool.for_each(ceil_div(n, kRows), [&](int64_t piece) {
     for (int64_t i = piece * kRows; i < std::min(n, (piece + 1) * kRows); ++i) {
       for (int64_t j = 0; j < i; ++j)
         a[i * n + j] = a[j * n + i];
@@ -161,7 +158,7 @@ void mirror(float* a, int64_t n, ThreadPool& pool) {
 }
 
 void transpose(float* a, int64_t n, ThreadPool& pool) {
-  const int64_t squares = pieces(n, kSquare);
+  const int64_t squares = ceil_div(n, kSquare);
   pool.for_each(squares, [&](int64_t row) {
     for (int64_t col = row; col < squares; ++col) {
       for (int64_t i = row * kSquare; i < std::min(n, (row + 1) * kSquare); ++i) {

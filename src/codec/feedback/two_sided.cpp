@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/checked.h"
 #include "base/stop.h"
 #include "codec/feedback/cholesky.h"
 
@@ -13,10 +14,6 @@ constexpr int64_t kPiece = 32;  // A piece of work has this many rows.
 // This many columns of the factor or the system are processed at a time.
 constexpr int64_t kStrip = 128;
 constexpr double kSystemDamping = 1e-6, kHopelessDamping = 1e12;
-
-int64_t pieces(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
 
 // Transposes from[n][ld] to to[k][n].
 void copy_transposed(const float* from, int64_t ld, int64_t n, int64_t k, float* to) {
@@ -111,7 +108,7 @@ void TwoSidedMatrix::set_tile(const Block& b, const float* values) {
 void TwoSidedMatrix::multiply_factor(const AlignedArray<float>& a, AlignedArray<float>& c,
                                      ThreadPool& pool) const {
   const int64_t n = cols();
-  pool.for_each(pieces(rows(), kPiece), [&](int64_t piece) {
+  pool.for_each(ceil_div(rows(), kPiece), [&](int64_t piece) {
     check_stop();
     const int64_t first = piece * kPiece, count = std::min(kPiece, rows() - first);
     std::fill_n(c.data() + first * n, count * n, 0.0f);
@@ -127,7 +124,7 @@ void TwoSidedMatrix::multiply_factor(const AlignedArray<float>& a, AlignedArray<
 std::vector<double> TwoSidedMatrix::right_side(ThreadPool& pool) {
   const int64_t m = rows(), n = cols();
   const auto for_pieces = [&](const auto& body) {
-    pool.for_each(pieces(m, kPiece), [&](int64_t piece) {
+    pool.for_each(ceil_div(m, kPiece), [&](int64_t piece) {
       check_stop();
       body(piece * kPiece, std::min(kPiece, m - piece * kPiece));
     });
@@ -155,7 +152,7 @@ std::vector<double> TwoSidedMatrix::right_side(ThreadPool& pool) {
 AlignedArray<float> TwoSidedMatrix::system(ThreadPool& pool) const {
   const int64_t m = rows(), n = cols();
   AlignedArray<float> result(static_cast<size_t>(m * m));
-  pool.for_each(pieces(m, kStrip), [&](int64_t strip) {
+  pool.for_each(ceil_div(m, kStrip), [&](int64_t strip) {
     const int64_t begin = strip * kStrip, count = std::min(kStrip, m - begin), behind = m - begin;
     std::vector<float> outputs(static_cast<size_t>(behind * count));
     std::vector<float> products(static_cast<size_t>(n * count));

@@ -124,7 +124,7 @@ StoredMatrixPtr open_four_bits(const StoredParts& parts, std::string_view state_
   const bool nested = parts.contains(kNestedAbsmax);
   const StoredArray codes = parts.get(kWeight), map = parts.get(kMap), absmax = parts.get(kAbsmax);
   const State state = read_state(parts.get(state_name), nested);
-  const int64_t weights = state.rows * state.cols, blocks = detail::ceil_div(weights, state.block);
+  const int64_t weights = state.rows * state.cols, blocks = ceil_div(weights, state.block);
   if (static_cast<int64_t>(codes.data.size()) != (weights + 1) / 2)
     refuse_array(codes, std::to_string((weights + 1) / 2) + " bytes of a matrix " +
                             shape_text(std::array{state.rows, state.cols}));
@@ -134,7 +134,7 @@ StoredMatrixPtr open_four_bits(const StoredParts& parts, std::string_view state_
   if (nested) {
     const StoredArray levels = parts.get(kNestedMap), largest = parts.get(kNestedAbsmax);
     expect_values(levels, "F32", 256);
-    expect_values(largest, "F32", detail::ceil_div(blocks, state.nested_block));
+    expect_values(largest, "F32", ceil_div(blocks, state.nested_block));
     nested_map = read_floats(levels);
     nested_absmax = read_floats(largest);
   }

@@ -34,8 +34,7 @@ ScaleBlock scale_block(const StoredArray& scales, int64_t rows, int64_t cols,
       return {1, group};
   }
   const int64_t r = stored.block_rows, c = stored.block_cols;
-  if (r > 0 && has_shape(scales, {detail::ceil_div(rows, r), detail::ceil_div(cols, c)}))
-    return {r, c};
+  if (r > 0 && has_shape(scales, {ceil_div(rows, r), ceil_div(cols, c)})) return {r, c};
   refuse_array(scales, "one scale, or scales per row, group or block of a matrix " +
                            shape_text(std::array{rows, cols}));
 }
@@ -99,7 +98,7 @@ StoredMatrixPtr open_integers(const StoredParts& parts, const StoredMethod& stor
                               const StoredArray& codes, IntegerLayout layout) {
   const StoredArray scales = parts.get(kScale);
   const ScaleBlock block = scale_block(scales, layout.rows, layout.cols, stored);
-  layout.groups = detail::ceil_div(layout.cols, block.cols);
+  layout.groups = ceil_div(layout.cols, block.cols);
   layout.group_cols = block.cols;
   layout.zero = 1 << (layout.bits - 1);
   layout.group_of = read_group_index(parts, kIndex, layout.cols, layout.groups, layout.group_cols);
@@ -155,7 +154,7 @@ StoredMatrixPtr open_floats(const StoredParts& parts, const StoredMethod& stored
   if (zeros && std::ranges::any_of(zeros->data, [](std::byte b) { return b != std::byte{0}; }))
     refuse_array(*zeros, "no zero points beside FP8");
   StoredArray grid = scales;
-  const int64_t shape[] = {detail::ceil_div(rows, block.rows), detail::ceil_div(cols, block.cols)};
+  const int64_t shape[] = {ceil_div(rows, block.rows), ceil_div(cols, block.cols)};
   grid.shape = shape;
   return open_fp8(values, grid, block.rows, block.cols);
 }

@@ -117,7 +117,7 @@ void read_groups_of(const StoredParts& parts, const StoredMethod& stored, const 
   expect_floats(scales);
   const int64_t named = stored.groups.empty() ? -1 : stored.groups.front();
   layout.group_cols = named > 0 ? named : layout.cols;
-  layout.groups = detail::ceil_div(layout.cols, layout.group_cols);
+  layout.groups = ceil_div(layout.cols, layout.group_cols);
   if (!has_shape(scales, {layout.groups, layout.rows}))
     refuse_array(scales, "scales " + shape_text(std::vector{layout.groups, layout.rows}));
   layout.group_of = read_group_index(parts, kIndex, layout.cols, layout.groups, layout.group_cols);

@@ -32,7 +32,7 @@ class Fp8Matrix : public StoredMatrix {
  private:
   void decode(int64_t first, int64_t count, std::byte* out) const override {
     const auto table = table_of<256>(e4m3_to_f32);
-    const int64_t across = detail::ceil_div(cols(), block_cols_);
+    const int64_t across = ceil_div(cols(), block_cols_);
     auto* to = reinterpret_cast<float*>(out);
     const std::byte* from = values_.data.data() + first * cols();
     for (int64_t row = first; row < first + count; ++row, from += cols(), to += cols()) {
@@ -144,8 +144,7 @@ StoredMatrixPtr open_fp8(const StoredArray& values, const StoredArray& scales, i
     block_rows = rows;
     block_cols = cols;
   }
-  const int64_t down = detail::ceil_div(rows, block_rows),
-                across = detail::ceil_div(cols, block_cols);
+  const int64_t down = ceil_div(rows, block_rows), across = ceil_div(cols, block_cols);
   // Scales are checked before they are read: nothing is allocated for scales that do not fit, and
   // none are empty.
   const bool fits = single

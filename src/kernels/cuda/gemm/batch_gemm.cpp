@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/checked.h"
 #include "kernels/cuda/gemm/batch_prepare.h"
 #include "kernels/cuda/gemv/gemv_args.h"
 #include "kernels/cuda/launch.h"
@@ -34,10 +35,6 @@ BatchLauncher launcher_of(DecoderKind decoder) {
 
 BatchOrder order_of(DecoderKind decoder) {
   return is_trellis(decoder) ? BatchOrder::tiles : BatchOrder::eights;
-}
-
-int64_t blocks_of(int64_t count, int64_t each) {
-  return (count + each - 1) / each;
 }
 
 int shift_of(int64_t group, int64_t cols) {
@@ -84,7 +81,7 @@ BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShap
     launch.offset_shift = shift_of(w.offset_group, w.cols);
   }
   launch.m = static_cast<int>(m);
-  launch.vector_blocks = static_cast<int>(blocks_of(m, shape.vectors));
+  launch.vector_blocks = static_cast<int>(ceil_div(m, shape.vectors));
   launch.k_tiles = static_cast<int>(w.cols / kKTileColumns);
   launch.planes = group.front().input->planes;
   return launch;
@@ -104,7 +101,7 @@ BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchOrder or
 int64_t padded_vectors(int64_t m) {
   int64_t most = 0;
   for (const BatchShape& shape : kBatchShapes)
-    most = std::max(most, blocks_of(m, shape.vectors) * shape.vectors);
+    most = std::max(most, ceil_div(m, shape.vectors) * shape.vectors);
   return most;
 }
 
@@ -133,8 +130,8 @@ int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, Bat
   constexpr int64_t kDecoding = 133, kStore = 31, kParts = 3800, kNoRoom = 3000;
   int64_t tiles = 0;
   for (const int64_t each : rows)
-    tiles += blocks_of(each, int64_t{shape.groups} * 64);
-  tiles *= blocks_of(m, shape.vectors);
+    tiles += ceil_div(each, int64_t{shape.groups} * 64);
+  tiles *= ceil_div(m, shape.vectors);
   const int64_t steps = cols / kKTileColumns;
   const int64_t step = kBatchChunks * shape.groups * (int64_t{shape.vectors} * 7 / 4 + kDecoding);
   const int64_t store = kStore * shape.vectors;
@@ -143,7 +140,7 @@ int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, Bat
   if (!has_room_beside(shape)) cycles += kNoRoom;
   if (rest > 0) {
     const int64_t parts = std::min(multiprocessors / rest, steps);
-    cycles += blocks_of(steps, parts) * step + store;
+    cycles += ceil_div(steps, parts) * step + store;
     if (parts > 1) cycles += kParts + parts * shape.vectors * shape.groups * 7 / 2;
   }
   return cycles;
@@ -154,7 +151,7 @@ BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
   BatchShape best = kBatchShapes[0];
   int64_t least = batch_cycles(rows, cols, m, best, multiprocessors);
   for (const BatchShape& shape : kBatchShapes) {
-    if (blocks_of(m, shape.vectors) * shape.vectors >= 2 * m) continue;
+    if (ceil_div(m, shape.vectors) * shape.vectors >= 2 * m) continue;
     const int64_t cycles = batch_cycles(rows, cols, m, shape, multiprocessors);
     if (cycles < least) least = cycles, best = shape;
   }

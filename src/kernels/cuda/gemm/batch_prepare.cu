@@ -3,6 +3,7 @@
 // four k-tiles of it in registers.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dynamic_shared.cuh"
@@ -226,10 +227,6 @@ Kernel kernel_for(RowSteps steps, int tiles) {
                       : prepare_batch_kernel<4, RowSteps::none, Order>;
 }
 
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
-
 // Returns how many blocks a row gets. All rows together should fill the device.
 int ranks_for(int tiles, int m) {
   int ranks = 1;
@@ -251,7 +248,7 @@ bool can_prepare_batch(const InputView& in, const FormView& form) {
 void prepare_batch(const InputView& in, const FormView& form, const BatchPack& to, Stream stream) {
   PrepareBatch p{in, form, to, 1, form.cols / kKTileColumns, 0};
   p.ranks = ranks_for(p.tiles, to.m);
-  p.block_tiles = divide_up(p.tiles, p.ranks);
+  p.block_tiles = ceil_div(p.tiles, p.ranks);
   const RowSteps steps = in.gain != nullptr ? RowSteps::norm
                          : in.up != nullptr ? RowSteps::gate
                                             : RowSteps::none;
@@ -261,7 +258,7 @@ void prepare_batch(const InputView& in, const FormView& form, const BatchPack& t
                     : !small || p.block_tiles > kMostWarps ? 2
                                                            : 1;
   const LaunchShape shape{dim3(static_cast<unsigned>(to.m * p.ranks)),
-                          dim3(static_cast<unsigned>(divide_up(p.block_tiles, tiles) * 32)),
+                          dim3(static_cast<unsigned>(ceil_div(p.block_tiles, tiles) * 32)),
                           sizeof(RowShares), static_cast<unsigned>(p.ranks)};
   cuda::launch("inputs of a batch",
                to.order == BatchOrder::tiles ? kernel_for<BatchOrder::tiles>(steps, tiles)

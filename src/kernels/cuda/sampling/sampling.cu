@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/checked.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sampling/kernels.cuh"
 #include "walsh/error.h"
@@ -12,19 +13,15 @@
 namespace walsh::cuda {
 namespace {
 
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 int64_t slices(int64_t vocab) {
-  return divide_up(vocab, kSlice);
+  return ceil_div(vocab, kSlice);
 }
 
 // Returns how many slices a block goes through, so that the blocks of many rows run at once. What
 // a block does before and after its slices takes longer than a slice.
 int block_slices(int64_t all_slices) {
   constexpr int64_t kBlocksAtOnce = 2;  // on a multiprocessor, by their registers
-  const int64_t each = divide_up(all_slices, kBlocksAtOnce * current_device().multiprocessors);
+  const int64_t each = ceil_div(all_slices, kBlocksAtOnce * current_device().multiprocessors);
   return static_cast<int>(std::min<int64_t>(each, kMostSlices));
 }
 
@@ -104,7 +101,7 @@ void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream)
   args.keys = reinterpret_cast<uint32_t*>(data + layout.keys);
   args.slices = static_cast<int>(slices(call.vocab));
   args.block_slices = block_slices(args.slices * call.m);
-  const LaunchShape shape{dim3(static_cast<unsigned>(divide_up(args.slices, args.block_slices)),
+  const LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(args.slices, args.block_slices)),
                                static_cast<unsigned>(call.m)),
                           dim3(kSampleThreads)};
   launch("sampling: scan", sample_scan_kernel, shape, stream, args);

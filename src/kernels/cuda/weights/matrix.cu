@@ -18,10 +18,6 @@ namespace {
 constexpr int kUnit = 32;  // A unit of stored codes has this many columns.
 constexpr int kThreads = 256;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 struct CodeShape {
   int64_t rows, stored_units;  // `stored_units` is the units of 32 columns per stored row.
   int64_t tiles, chunks;
