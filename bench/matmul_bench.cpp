@@ -102,7 +102,7 @@ void bench_cached(benchmark::State& state, const Format* format) {
   const ActivationsI8 x(m, kCols, kActivationGroup, 1);
   AlignedArray<float> y(static_cast<size_t>(m * kCachedRows));
   for ([[maybe_unused]] auto _ : state) {
-    ops().matmul_i8(w, x, m, y.data(), kCachedRows, 0, w.panels(), false);
+    ops().matmul_i8({w, x, m, y.data(), kCachedRows, 0, w.panels(), false});
     benchmark::ClobberMemory();
   }
   report(state, w.bytes(), w.rows * w.cols, m, 1);
@@ -121,7 +121,7 @@ void bench_memory(benchmark::State& state, const Format* format) {
   for ([[maybe_unused]] auto _ : state) {
     for (const PanelMatrix& w : all) {
       machine().pool.for_ranges(w.panels(), 1, [&](int64_t begin, int64_t end) {
-        ops().matmul_i8(w, x, m, y.data(), kRows, begin, end, false);
+        ops().matmul_i8({w, x, m, y.data(), kRows, begin, end, false});
       });
     }
   }

@@ -269,7 +269,7 @@ class LinearOperator::Product {
         if (input.quantized.q.empty()) {
           ops.matmul_f32(w, input.rows.data(), w.cols, m, y_.data(), stride_, first, last, p > 0);
         } else {
-          ops.matmul_i8(w, input.quantized, m, y_.data(), stride_, first, last, p > 0);
+          ops.matmul_i8({w, input.quantized, m, y_.data(), stride_, first, last, p > 0});
         }
       }
     };

@@ -66,7 +66,7 @@ struct EncodedBundle {
 void multiply_panels(const Ops& ops, const PanelMatrix& w, const CacheRows& x, int64_t rows,
                      float* y, int64_t ldy, int64_t begin, int64_t end, bool accumulate) {
   if (x.quantized()) {
-    ops.matmul_i8(w, x.i8, rows, y, ldy, begin, end, accumulate);
+    ops.matmul_i8({w, x.i8, rows, y, ldy, begin, end, accumulate});
   } else {
     ops.matmul_f32(w, x.x.data(), x.cols, rows, y, ldy, begin, end, accumulate);
   }

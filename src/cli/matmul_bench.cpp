@@ -111,8 +111,8 @@ void MatmulBench::product(int64_t batch) {
   }
   pool_.for_ranges(w.passes()[0].panels(), 1, [&](int64_t begin, int64_t end) {
     for (size_t pass = 0; pass < w.passes().size(); ++pass) {
-      ops_.matmul_i8(w.passes()[pass], quantized_, batch, output_.data(), shape_.rows, begin, end,
-                     pass > 0);
+      ops_.matmul_i8(
+          {w.passes()[pass], quantized_, batch, output_.data(), shape_.rows, begin, end, pass > 0});
     }
   });
 }

@@ -144,18 +144,28 @@ struct GroupAttention {
   int64_t first(int64_t i) const { return options.first_seen(position + i); }
 };
 
+// Holds the arguments of Ops::matmul_i8 and Ops::matmul_lookup, which compute y[t * ldy + row] (+)=
+// sum_c W[row][c] x[t][c] for t < m and the rows of panels [panel_begin, panel_end), and add to y
+// when `accumulate`.
+struct PanelMatmul {
+  const PanelMatrix& w;
+  const ActivationsI8& x;
+  int64_t m;
+  float* y;
+  int64_t ldy, panel_begin, panel_end;
+  bool accumulate;
+};
+
 struct Ops {
-  // Computes y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
-  // [panel_begin, panel_end); adds to y when `accumulate`. The smaller of w.group and x.group must
-  // divide the larger (or the larger cover the row). Every instruction set gives the same bits, and
-  // those of a token do not depend on m: with i = the integer sum over the columns of one scale
-  // group of both, in column order,
+  // Multiplies with int8 inputs. The smaller of w.group and x.group must divide the larger (or the
+  // larger cover the row). Every instruction set gives the same bits, and those of a token do not
+  // depend on m: with i = the integer sum over the columns of one scale group of both, in column
+  // order,
   //   y = fma(i, (scale * unit) * x_scale, y), then y = fma(offset, sum(q) * x_scale, y).
   // For a trellis y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale
   // of row and block), where i is over at most 128 columns of one block. In the end
   // y = y * (scale of the row * unit) (or y * unit).
-  void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                    int64_t panel_begin, int64_t panel_end, bool accumulate);
+  void (*matmul_i8)(const PanelMatmul& call);
   // Computes what matmul_i8 computes, from float32 inputs x[t * ldx + c] in the rotated basis,
   // without rounding. The decoded weights (scale * level + offset) are multiplied in column order
   // by fma and summed over blocks of 128 columns, then over blocks.
@@ -166,8 +176,7 @@ struct Ops {
   // columns in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y =
   // fma(sum, (scale * unit) * (x_scale * step), y) in column order, from 0 or from y when
   // `accumulate`. Every instruction set gives the same bits.
-  void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                        int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
+  void (*matmul_lookup)(const PanelMatmul& call);
   // Multiplies with plain weights, row-major [rows][cols] as in the file (they need no alignment),
   // for rows [row_begin, row_end).
   void (*matmul_dense)(DType type, const void* w, int64_t cols, const float* x, int64_t ldx,

@@ -117,8 +117,8 @@ std::vector<float> run_i8(Isa isa, const PanelMatrix& w, const ActivationsI8& x,
   const int64_t ldy = w.rows + 5;
   std::vector<float> y(static_cast<size_t>(m * ldy), 0.5f);
   const int64_t middle = w.panels() / 2;  // two ranges, as two threads would have
-  ops(isa).matmul_i8(w, x, m, y.data(), ldy, 0, middle, accumulate);
-  ops(isa).matmul_i8(w, x, m, y.data(), ldy, middle, w.panels(), accumulate);
+  ops(isa).matmul_i8({w, x, m, y.data(), ldy, 0, middle, accumulate});
+  ops(isa).matmul_i8({w, x, m, y.data(), ldy, middle, w.panels(), accumulate});
   return y;
 }
 
@@ -215,7 +215,7 @@ TEST(MatmulI8, TilesGiveTheBitsOfRef) {
       std::vector<float> y(want.size(), 0.5f);
       const int64_t middle = w.panels() / 2;
       for (const auto& [begin, end] : {std::pair(int64_t{0}, middle), {middle, w.panels()}})
-        test::matmul_i8_by_emulated_tiles(w, x, s.m, y.data(), ldy, begin, end, accumulate);
+        test::matmul_i8_by_emulated_tiles({w, x, s.m, y.data(), ldy, begin, end, accumulate});
       EXPECT_TRUE(same_bits(y, want)) << describe(format, s, Isa::amx, planes);
     }
   });
@@ -234,7 +234,7 @@ TEST(MatmulI8, TilesMultiplyGroupsOfAnySize) {
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(kVectors, kCols, kActivationGroup, 1, Values::random, 40);
     std::vector<float> y(kVectors * kRows);
-    EXPECT_EQ(test::matmul_i8_by_emulated_tiles(w, x, kVectors, y.data(), kRows, 0, 1, false),
+    EXPECT_EQ(test::matmul_i8_by_emulated_tiles({w, x, kVectors, y.data(), kRows, 0, 1, false}),
               kCols / columns)
         << format->name;
   }

@@ -61,8 +61,8 @@ std::vector<float> run(Isa isa, const PanelMatrix& w, const ActivationsI8& x, in
   const int64_t ldy = w.rows + 3;
   std::vector<float> y(static_cast<size_t>(m * ldy), 0.25f);
   const int64_t middle = w.panels() * 2 / 5;  // two ranges, as two threads would have
-  ops(isa).matmul_lookup(w, x, m, y.data(), ldy, 0, middle, accumulate);
-  ops(isa).matmul_lookup(w, x, m, y.data(), ldy, middle, w.panels(), accumulate);
+  ops(isa).matmul_lookup({w, x, m, y.data(), ldy, 0, middle, accumulate});
+  ops(isa).matmul_lookup({w, x, m, y.data(), ldy, middle, w.panels(), accumulate});
   return y;
 }
 
@@ -120,8 +120,8 @@ TEST(ProductLookup, IsWithinItsBoundOfTheExactProduct) {
     const auto x = activations(1, w.cols, kActivationGroup, 1, 78);
     const int64_t ldy = w.rows;
     std::vector<float> exact(static_cast<size_t>(ldy)), y(exact);
-    ops(Isa::ref).matmul_i8(w, x, 1, exact.data(), ldy, 0, w.panels(), false);
-    ops(supported_isas().back()).matmul_lookup(w, x, 1, y.data(), ldy, 0, w.panels(), false);
+    ops(Isa::ref).matmul_i8({w, x, 1, exact.data(), ldy, 0, w.panels(), false});
+    ops(supported_isas().back()).matmul_lookup({w, x, 1, y.data(), ldy, 0, w.panels(), false});
     double error = 0, norm = 0;
     for (int64_t row = 0; row < w.rows; ++row) {
       double bound = 1e-5;
@@ -168,10 +168,10 @@ TEST(ProductLookup, ZeroActivationsGiveZerosAndNanStaysNan) {
   ops(Isa::ref).quantize_i8(row.data(), bad, 0);
   for (const Isa isa : supported_isas()) {
     std::vector<float> y(40, 1.0f);
-    ops(isa).matmul_lookup(w, zero, 1, y.data(), 40, 0, w.panels(), false);
+    ops(isa).matmul_lookup({w, zero, 1, y.data(), 40, 0, w.panels(), false});
     for (const float v : y)
       EXPECT_EQ(v, 0.0f) << isa_name(isa);
-    ops(isa).matmul_lookup(w, bad, 1, y.data(), 40, 0, w.panels(), false);
+    ops(isa).matmul_lookup({w, bad, 1, y.data(), 40, 0, w.panels(), false});
     for (const float v : y)
       EXPECT_TRUE(std::isnan(v)) << isa_name(isa);
   }

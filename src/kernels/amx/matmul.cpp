@@ -9,14 +9,11 @@
 
 namespace walsh::amx {
 
-void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-               int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (m * x.planes < detail::kTileVectors)
-    return avx512vbmi::matmul_i8(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+void matmul_i8(const PanelMatmul& call) {
+  if (call.m * call.x.planes < detail::kTileVectors) return avx512vbmi::matmul_i8(call);
+  if (call.w.trellis) return matmul_trellis(call);
   using Matmul = avx512::IntegerMatmul<Int8Tiles>;
-  const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.product) return Matmul::run_product<avx512vbmi::ProductDecoder>(call);
+  if (call.w.product) return Matmul::run_product<avx512vbmi::ProductDecoder>(call);
   Matmul::run_scalar<avx512vbmi::PermuteLookup>(call);
 }
 

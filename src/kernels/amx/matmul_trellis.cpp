@@ -6,10 +6,8 @@
 
 namespace walsh::amx {
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  avx512::IntegerMatmul<Int8Tiles>::run_trellis<avx512vbmi::TrellisDecoder>(
-      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+void matmul_trellis(const PanelMatmul& call) {
+  avx512::IntegerMatmul<Int8Tiles>::run_trellis<avx512vbmi::TrellisDecoder>(call);
 }
 
 }  // namespace walsh::amx

@@ -65,16 +65,12 @@ class ProductWeights {
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-               int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.code && w.code->bits < 8 && is_equidistant(*w.code))
-    return matmul_linear(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  const Call call(w, x, y, ldy, accumulate);
-  if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
-  scalar::with_width(w.code->bits, [&](auto bits) {
-    multiply_planes<ScalarWeights<bits>>(call, m, panel_begin, panel_end);
-  });
+void matmul_i8(const PanelMatmul& call) {
+  if (call.w.trellis) return matmul_trellis(call);
+  if (call.w.product) return multiply_planes<ProductWeights>(call);
+  if (call.w.code->bits < 8 && is_equidistant(*call.w.code)) return matmul_linear(call);
+  scalar::with_width(call.w.code->bits,
+                     [&](auto bits) { multiply_planes<ScalarWeights<bits>>(call); });
 }
 
 }  // namespace walsh::avx2

@@ -167,14 +167,14 @@ class LinearProduct {
 };
 
 template <int Bits, int Planes>
-void multiply_linear_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
+void multiply_linear_planes(const Call& call) {
   alignas(16) int8_t codes[16];
   for (int i = 0; i < 16; ++i)
     codes[i] = static_cast<int8_t>(i);
   const UnsignedDecoder<Bits> decoder(codes);
-  const int64_t vectors = m * Planes;
+  const int64_t vectors = call.m * Planes;
   const std::vector<Step> steps = make_steps(call, vectors);
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+  for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
     int64_t v = 0;
     const auto multiply = [&](auto count) {
       for (int lane = 0; lane < kPanelRows; lane += kLanes) {
@@ -200,15 +200,13 @@ void multiply_linear_planes(const Call& call, int64_t m, int64_t panel_begin, in
 
 }  // namespace
 
-void matmul_linear(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const Call call(w, x, y, ldy, accumulate);
-  scalar::with_cpu_width(w.code->bits, [&](auto bits) {
+void matmul_linear(const PanelMatmul& call) {
+  scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
     if constexpr (bits < 8) {
-      if (x.planes == 2) {
-        multiply_linear_planes<bits, 2>(call, m, panel_begin, panel_end);
+      if (call.x.planes == 2) {
+        multiply_linear_planes<bits, 2>(call);
       } else {
-        multiply_linear_planes<bits, 1>(call, m, panel_begin, panel_end);
+        multiply_linear_planes<bits, 1>(call);
       }
     }
   });

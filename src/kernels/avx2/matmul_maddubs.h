@@ -28,23 +28,13 @@ using namespace detail;
 
 constexpr int kLanes = 8;
 
-struct Call {
-  const PanelMatrix& w;
-  const ActivationsI8& x;
-  float* y;
-  int64_t ldy;
-  bool accumulate;
+struct Call : PanelMatmul {
   int64_t step, w_groups, z_groups, x_groups;
   // These are log2 of the group sizes; w_shift is -1 if a row's group is no power of two.
   int w_shift, x_shift;
 
-  Call(const PanelMatrix& matrix, const ActivationsI8& input, float* output, int64_t output_stride,
-       bool add)
-      : w(matrix),
-        x(input),
-        y(output),
-        ldy(output_stride),
-        accumulate(add),
+  Call(const PanelMatmul& call)
+      : PanelMatmul(call),
         step(flush_columns(w, x)),
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
@@ -203,9 +193,8 @@ void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, i
 }
 
 template <int Planes, class Weights>
-void multiply_blocks(const Call& call, const Weights& weights, int64_t vectors, int64_t panel_begin,
-                     int64_t panel_end) {
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+void multiply_blocks(const Call& call, const Weights& weights, int64_t vectors) {
+  for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
     for (int lane = 0; lane < kPanelRows; lane += kLanes) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
         multiply_decoded<Planes>(call, weights, panel, lane, v,
@@ -216,15 +205,12 @@ void multiply_blocks(const Call& call, const Weights& weights, int64_t vectors, 
 }
 
 template <int Planes, class Weights>
-void multiply(const Call& call, const Weights& weights, int64_t m, int64_t panel_begin,
-              int64_t panel_end) {
-  const int64_t vectors = m * Planes;
+void multiply(const Call& call, const Weights& weights) {
+  const int64_t vectors = call.m * Planes;
   if constexpr (Weights::kMostDirect > 0) {
-    if (vectors > Weights::kMostDirect) {
-      return multiply_blocks<Planes>(call, weights, vectors, panel_begin, panel_end);
-    }
+    if (vectors > Weights::kMostDirect) return multiply_blocks<Planes>(call, weights, vectors);
   }
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+  for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
     int64_t v = 0;
     for (; vectors - v >= 4; v += 4)
       multiply_panel<4, Planes>(call, weights, panel, v);
@@ -237,10 +223,10 @@ void multiply(const Call& call, const Weights& weights, int64_t m, int64_t panel
 }
 
 template <class Weights>
-void multiply_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
+void multiply_planes(const Call& call) {
   const Weights weights(call.w);
-  if (call.x.planes == 2) return multiply<2>(call, weights, m, panel_begin, panel_end);
-  multiply<1>(call, weights, m, panel_begin, panel_end);
+  if (call.x.planes == 2) return multiply<2>(call, weights);
+  multiply<1>(call, weights);
 }
 
 }  // namespace

@@ -3,10 +3,8 @@
 
 namespace walsh::avx2 {
 
-void matmul_quantiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  multiply_trellis<TrellisRule::quantiles>(Call(w, x, y, ldy, accumulate), m, panel_begin,
-                                           panel_end);
+void matmul_quantiles(const PanelMatmul& call) {
+  multiply_trellis<TrellisRule::quantiles>(call);
 }
 
 }  // namespace walsh::avx2

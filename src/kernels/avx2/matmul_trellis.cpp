@@ -4,11 +4,9 @@
 
 namespace walsh::avx2 {
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis->rule == TrellisRule::quantiles)
-    return matmul_quantiles(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  multiply_trellis<TrellisRule::bytes>(Call(w, x, y, ldy, accumulate), m, panel_begin, panel_end);
+void matmul_trellis(const PanelMatmul& call) {
+  if (call.w.trellis->rule == TrellisRule::quantiles) return matmul_quantiles(call);
+  multiply_trellis<TrellisRule::bytes>(call);
 }
 
 }  // namespace walsh::avx2

@@ -43,11 +43,10 @@ class TrellisWeights {
 };
 
 template <TrellisRule Rule>
-void multiply_trellis(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
+void multiply_trellis(const Call& call) {
   with_steps_among<TrellisSteps<4, Rule>, TrellisSteps<5, Rule>, TrellisSteps<6, Rule>,
-                   TrellisSteps<7, Rule>, TrellisSteps<8, Rule>>(*call.w.trellis, [&](auto steps) {
-    multiply_planes<TrellisWeights<decltype(steps)>>(call, m, panel_begin, panel_end);
-  });
+                   TrellisSteps<7, Rule>, TrellisSteps<8, Rule>>(
+      *call.w.trellis, [&](auto steps) { multiply_planes<TrellisWeights<decltype(steps)>>(call); });
 }
 
 }  // namespace

@@ -14,13 +14,11 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-               int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  const VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+void matmul_i8(const PanelMatmul& call) {
+  if (call.w.trellis) return matmul_trellis(call);
   if (const auto few = FewVectors::choose(call, matmul_few, matmul_few_planes, matmul_half_units))
-    return few(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.product) return MatmulVnni::run_product<ProductDecoder>(call);
+    return few(call);
+  if (call.w.product) return MatmulVnni::run_product<ProductDecoder>(call);
   MatmulVnni::run_scalar<ShuffleLookup>(call);
 }
 

@@ -13,10 +13,9 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace
 
-void matmul_few_planes(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                       int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.product) return FewVectors::run_planes<2>(call, ProductWeights<ProductDecoder>(w));
+void matmul_few_planes(const PanelMatmul& call) {
+  if (call.w.product)
+    return FewVectors::run_planes<2>(call, ProductWeights<ProductDecoder>(call.w));
   FewVectors::run_scalar<2, ShuffleLookup>(call);
 }
 

@@ -6,10 +6,8 @@
 
 namespace walsh::avx512 {
 
-void matmul_half_units(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                       int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  FewVectors::run_half_units<ShuffleLookup>(
-      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+void matmul_half_units(const PanelMatmul& call) {
+  FewVectors::run_half_units<ShuffleLookup>(call);
 }
 
 }  // namespace walsh::avx512

@@ -13,12 +13,10 @@ using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 
 }  // namespace
 
-void matmul_quantiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void matmul_quantiles(const PanelMatmul& call) {
   MatmulVnni::run_trellis<TrellisDecoder, TrellisSteps<4, TrellisRule::quantiles>,
                           TrellisSteps<5, TrellisRule::quantiles>,
-                          TrellisSteps<6, TrellisRule::quantiles>>(
-      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+                          TrellisSteps<6, TrellisRule::quantiles>>(call);
 }
 
 }  // namespace walsh::avx512

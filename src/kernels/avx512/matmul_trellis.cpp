@@ -14,16 +14,16 @@ using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 
 }  // namespace
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const bool wide = w.trellis->step_bits > 6, quantiles = w.trellis->rule == TrellisRule::quantiles;
+void matmul_trellis(const PanelMatmul& call) {
+  const bool wide = call.w.trellis->step_bits > 6,
+             quantiles = call.w.trellis->rule == TrellisRule::quantiles;
   if (wide || quantiles) {
     const auto other = wide ? matmul_wide_trellis : matmul_quantiles;
-    return other(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+    return other(call);
   }
   MatmulVnni::run_trellis<TrellisDecoder, TrellisSteps<4, TrellisRule::bytes>,
                           TrellisSteps<5, TrellisRule::bytes>, TrellisSteps<6, TrellisRule::bytes>>(
-      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+      call);
 }
 
 }  // namespace walsh::avx512

@@ -25,27 +25,13 @@ inline constexpr int kSlabBias = 128;
 
 // Holds the arguments, and values computed from them once, which avoids divisions in the inner
 // loops.
-struct VnniCall {
-  const PanelMatrix& w;
-  const ActivationsI8& x;
-  int64_t m;
-  float* y;
-  int64_t ldy, panel_begin, panel_end;
-  bool accumulate;
+struct VnniCall : PanelMatmul {
   int64_t step, w_groups, z_groups, x_groups;
   int x_shift;
   float unit;
 
-  VnniCall(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
-           int64_t output_stride, int64_t first, int64_t last, bool add)
-      : w(matrix),
-        x(input),
-        m(tokens),
-        y(output),
-        ldy(output_stride),
-        panel_begin(first),
-        panel_end(last),
-        accumulate(add),
+  VnniCall(const PanelMatmul& call)
+      : PanelMatmul(call),
         step(w.trellis ? std::min<int64_t>(x.group, kF32Block) : flush_columns(w, x)),
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),

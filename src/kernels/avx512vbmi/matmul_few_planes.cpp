@@ -6,11 +6,9 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_few_planes(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                       int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.product)
-    return avx512::FewVectors::run_planes<2>(call, avx512::ProductWeights<ProductDecoder>(w));
+void matmul_few_planes(const PanelMatmul& call) {
+  if (call.w.product)
+    return avx512::FewVectors::run_planes<2>(call, avx512::ProductWeights<ProductDecoder>(call.w));
   avx512::FewVectors::run_scalar<2, PermuteLookup>(call);
 }
 

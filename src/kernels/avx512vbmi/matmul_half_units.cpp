@@ -6,10 +6,8 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_half_units(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                       int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  avx512::FewVectors::run_half_units<PermuteLookup>(
-      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+void matmul_half_units(const PanelMatmul& call) {
+  avx512::FewVectors::run_half_units<PermuteLookup>(call);
 }
 
 }  // namespace walsh::avx512vbmi

@@ -6,12 +6,10 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_quantiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void matmul_quantiles(const PanelMatmul& call) {
   avx512::MatmulVnni::run_trellis<TrellisDecoder, detail::TrellisSteps<4, TrellisRule::quantiles>,
                                   detail::TrellisSteps<5, TrellisRule::quantiles>,
-                                  detail::TrellisSteps<6, TrellisRule::quantiles>>(
-      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+                                  detail::TrellisSteps<6, TrellisRule::quantiles>>(call);
 }
 
 }  // namespace walsh::avx512vbmi

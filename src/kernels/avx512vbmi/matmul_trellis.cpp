@@ -7,17 +7,16 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const bool wide = w.trellis->step_bits > 6, quantiles = w.trellis->rule == TrellisRule::quantiles;
+void matmul_trellis(const PanelMatmul& call) {
+  const bool wide = call.w.trellis->step_bits > 6,
+             quantiles = call.w.trellis->rule == TrellisRule::quantiles;
   if (wide || quantiles) {
     const auto other = wide ? matmul_wide_trellis : matmul_quantiles;
-    return other(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+    return other(call);
   }
   avx512::MatmulVnni::run_trellis<TrellisDecoder, detail::TrellisSteps<4, TrellisRule::bytes>,
                                   detail::TrellisSteps<5, TrellisRule::bytes>,
-                                  detail::TrellisSteps<6, TrellisRule::bytes>>(
-      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+                                  detail::TrellisSteps<6, TrellisRule::bytes>>(call);
 }
 
 }  // namespace walsh::avx512vbmi

@@ -5,13 +5,11 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_wide_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void matmul_wide_trellis(const PanelMatmul& call) {
   avx512::MatmulVnni::run_trellis<TrellisDecoder, detail::TrellisSteps<7, TrellisRule::bytes>,
                                   detail::TrellisSteps<8, TrellisRule::bytes>,
                                   detail::TrellisSteps<7, TrellisRule::quantiles>,
-                                  detail::TrellisSteps<8, TrellisRule::quantiles>>(
-      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+                                  detail::TrellisSteps<8, TrellisRule::quantiles>>(call);
 }
 
 }  // namespace walsh::avx512vbmi

@@ -239,9 +239,8 @@ struct Engine {
 
 }  // namespace
 
-void matmul_lookup(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  lookup_products<Engine>(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+void matmul_lookup(const PanelMatmul& call) {
+  lookup_products<Engine>(call);
 }
 
 }  // namespace walsh::avx512vbmi

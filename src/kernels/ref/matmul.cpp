@@ -131,13 +131,12 @@ void for_rows(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, cons
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-               int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  for_rows(w, panel_begin, panel_end, [&](int64_t row, int64_t panel, int lane) {
-    for (int64_t t = 0; t < m; ++t) {
-      const float sum = row_times_vector(w, x, panel, lane, t);
-      float& out = y[t * ldy + row];
-      out = accumulate ? out + sum : sum;
+void matmul_i8(const PanelMatmul& call) {
+  for_rows(call.w, call.panel_begin, call.panel_end, [&](int64_t row, int64_t panel, int lane) {
+    for (int64_t t = 0; t < call.m; ++t) {
+      const float sum = row_times_vector(call.w, call.x, panel, lane, t);
+      float& out = call.y[t * call.ldy + row];
+      out = call.accumulate ? out + sum : sum;
     }
   });
 }

@@ -73,8 +73,8 @@ int add_up(const Tables& tables, const uint32_t* unit, int64_t columns) {
 
 }  // namespace
 
-void matmul_lookup(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void matmul_lookup(const PanelMatmul& call) {
+  const auto& [w, x, m, y, ldy, panel_begin, panel_end, accumulate] = call;
   const int64_t step = flush_columns(w, x), groups = ceil_div(w.cols, w.group);
   const int64_t begin = panel_begin * kPanelRows, end = std::min(panel_end * kPanelRows, w.rows);
   Tables tables;

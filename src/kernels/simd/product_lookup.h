@@ -13,9 +13,9 @@
 namespace walsh::detail {
 
 template <class Engine>
-void lookup_products(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                     int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void lookup_products(const PanelMatmul& call) {
   constexpr int64_t kPanels = Engine::kPanels;
+  const auto& [w, x, m, y, ldy, panel_begin, panel_end, accumulate] = call;
   const int64_t step = flush_columns(w, x);
   const int64_t first = panel_begin * kPanelRows, last = std::min(panel_end * kPanelRows, w.rows);
   typename Engine::Filler filler(w);

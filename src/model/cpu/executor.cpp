@@ -444,7 +444,7 @@ void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t e
     } else {
       const bool by_lookup = w.product && model_.activations == ActivationMode::lut;
       const auto matmul = by_lookup ? ops_.matmul_lookup : ops_.matmul_i8;
-      matmul(w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0);
+      matmul({w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0});
     }
   }
   if (linear.output == nullptr) add_bias(product, row_begin, row_end, 0, m);

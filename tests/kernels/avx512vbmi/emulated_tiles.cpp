@@ -75,15 +75,12 @@ struct EmulatedTiles {
 
 }  // namespace
 
-int64_t matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m,
-                                    float* y, int64_t ldy, int64_t panel_begin, int64_t panel_end,
-                                    bool accumulate) {
+int64_t matmul_i8_by_emulated_tiles(const PanelMatmul& call) {
   const int64_t before = products;
   using Matmul = avx512::IntegerMatmul<EmulatedTiles>;
-  const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.trellis) {
+  if (call.w.trellis) {
     Matmul::run_trellis<avx512vbmi::TrellisDecoder>(call);
-  } else if (w.product) {
+  } else if (call.w.product) {
     Matmul::run_product<avx512vbmi::ProductDecoder>(call);
   } else {
     Matmul::run_scalar<avx512vbmi::PermuteLookup>(call);

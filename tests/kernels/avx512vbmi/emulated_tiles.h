@@ -8,8 +8,6 @@ namespace walsh::test {
 
 // Does what Ops::matmul_i8 does, for scalar and product codes and for trellis codes of one product
 // per step. Returns the number of products of two tiles.
-int64_t matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m,
-                                    float* y, int64_t ldy, int64_t panel_begin, int64_t panel_end,
-                                    bool accumulate);
+int64_t matmul_i8_by_emulated_tiles(const PanelMatmul& call);
 
 }  // namespace walsh::test

@@ -65,8 +65,8 @@ struct ExpertProduct {
       std::vector<float>& rows = all.emplace_back(static_cast<size_t>(inputs * shape.rows));
       for (int pass = 0; pass < of_expert.tensor.format->passes; ++pass) {
         const PanelMatrix panels = pack_panels(of_expert.tensor, pass);
-        ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], inputs, rows.data(),
-                                shape.rows, 0, panels.panels(), pass > 0);
+        ops(Isa::ref).matmul_i8({panels, x[static_cast<size_t>(pass)], inputs, rows.data(),
+                                 shape.rows, 0, panels.panels(), pass > 0});
       }
     }
     std::vector<float> expected;

@@ -60,8 +60,8 @@ std::vector<float> multiply_on_cpu(const Weights& w, const Inputs& x, int64_t m)
   const int64_t rows = w.host.tensor.rows;
   std::vector<float> y(static_cast<size_t>(m * rows));
   for (size_t pass = 0; pass < w.panels.size(); ++pass) {
-    ops(Isa::ref).matmul_i8(w.panels[pass], x.host[pass], m, y.data(), rows, 0,
-                            w.panels[pass].panels(), pass > 0);
+    ops(Isa::ref).matmul_i8(
+        {w.panels[pass], x.host[pass], m, y.data(), rows, 0, w.panels[pass].panels(), pass > 0});
   }
   return y;
 }
