@@ -26,10 +26,8 @@ struct PanelMatrix;
 using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out)>;
 
 namespace detail {
-class ErrorSum;
-class TileDevice;
-struct TensorStorage;
-}  // namespace detail
+struct EncodeCall;
+}
 
 // Names the kernels that compute with stored weights. codec/kernels.h has the table of them.
 enum class Kernel : uint8_t {
@@ -64,31 +62,14 @@ struct Codec {
   // frequent.
   double (*level_rms)(const Format& format, int pass);
 
-  // Encodes the rows that `read_rows` gives into `storage`, and adds up the errors.
-  void (*encode)(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
-                 const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors);
-  // Encodes with the errors of columns fed back into later columns
-  // (codec/feedback/error_feedback.h); null if the kind cannot.
-  void (*encode_with_feedback)(const Tensor& tensor, const EncodeOptions& options,
-                               const ErrorFeedback& feedback, ReadRows read_rows,
-                               const detail::TensorStorage& storage, ThreadPool& pool,
-                               detail::ErrorSum& errors) = nullptr;
-  // These encode like the two functions above, but `device` searches the tiles if it knows the
-  // code. They are null for codes that have no tiles.
-  void (*encode_on)(detail::TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
-                    ReadRows read_rows, const detail::TensorStorage& storage, ThreadPool& pool,
-                    detail::ErrorSum& errors) = nullptr;
-  void (*encode_with_feedback_on)(detail::TileDevice& device, const Tensor& tensor,
-                                  const EncodeOptions& options, const ErrorFeedback& feedback,
-                                  ReadRows read_rows, const detail::TensorStorage& storage,
-                                  ThreadPool& pool, detail::ErrorSum& errors) = nullptr;
-  // Encodes with the errors of outputs fed back as well (codec/feedback/two_sided.h), on a device
-  // or, with null, without; null if the kind cannot.
-  void (*encode_two_sided)(detail::TileDevice* device, const Tensor& tensor,
-                           const EncodeOptions& options, const ErrorFeedback& inputs,
-                           const ErrorFeedback& outputs, ReadRows read_rows,
-                           const detail::TensorStorage& storage, ThreadPool& pool,
-                           detail::ErrorSum& errors) = nullptr;
+  // These encode a tensor (codec/encode/encode_source.h): as it is; with the errors of columns fed
+  // back into later columns (codec/feedback/error_feedback.h); with the errors of outputs fed back
+  // as well (codec/feedback/two_sided.h). The latter are null if the kind cannot.
+  void (*encode)(const detail::EncodeCall& call);
+  void (*encode_with_feedback)(const detail::EncodeCall& call) = nullptr;
+  void (*encode_two_sided)(const detail::EncodeCall& call) = nullptr;
+  // If true, all of them use the device of the call to search tiles. Other kinds have no tiles.
+  bool searches_tiles = false;
   // Returns about how many nanoseconds encoding a weight takes on one core. The numbers were
   // measured with AVX-512; their ratios on other processors are not far from these.
   double (*cost)(const Format& format, const EncodeOptions& options);

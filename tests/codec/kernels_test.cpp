@@ -94,7 +94,7 @@ TEST(Codecs, AllFunctionsThatOtherCodeCallsAreThere) {
     EXPECT_TRUE(codec->fields && codec->decode_row && codec->scales && codec->level_rms);
     EXPECT_TRUE(codec->encode && codec->cost && codec->searches && codec->fits_scales);
     EXPECT_TRUE(codec->has_kernel && codec->count) << codec->name;
-    EXPECT_EQ(codec->encode_on == nullptr, codec->encode_with_feedback_on == nullptr);
+    EXPECT_TRUE(!codec->searches_tiles || codec->encode_two_sided) << codec->name;
     EXPECT_EQ(codec->finer_scales == nullptr, codec->scale_misfit == nullptr) << codec->name;
     EXPECT_EQ(codec->pack == nullptr, codec->unpack == nullptr) << codec->name;
     EXPECT_EQ(codec->codebook == nullptr, codec->codebook_bytes == 0) << codec->name;

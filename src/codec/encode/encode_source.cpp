@@ -81,25 +81,44 @@ void ErrorSum::total(double* squared_error, double* squared_norm) const {
   if (squared_norm) *squared_norm = std::accumulate(norms_.begin(), norms_.end(), 0.0);
 }
 
-void for_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool,
-                  FunctionRef<void(int64_t row, float* x)> body) {
-  const int64_t rows = tensor.rows, cols = tensor.cols;
-  pool.for_each((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
+void subtract_decoded(const Tensor& tensor, int pass, const Rotator& rotator, int64_t row,
+                      float* buffer, float* x) {
+  decode_pass_row(tensor, pass, row, buffer);
+  rotator.invert(buffer);
+  for (int64_t i = 0; i < tensor.cols; ++i)
+    x[i] -= buffer[i];
+}
+
+void for_each_row(const EncodeCall& call, FunctionRef<void(int64_t row, float* x)> body) {
+  const int64_t rows = call.tensor.rows, cols = call.tensor.cols;
+  call.pool.for_each(ceil_div(rows, kRowsPerItem), [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
     std::vector<float> source(static_cast<size_t>((end - begin) * cols));
-    read_finite_rows(read_rows, begin, end, cols, source.data());
+    read_finite_rows(call.read_rows, begin, end, cols, source.data());
     for (int64_t row = begin; row < end; ++row)
       body(row, source.data() + (row - begin) * cols);
   });
 }
 
-void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
-                     FunctionRef<void(int64_t row, float* x)> encode) {
-  for_each_row(tensor, read_rows, pool, [&](int64_t row, float* x) {
-    const double norm = squared_length(x, tensor.cols);
+void encode_each_row(const EncodeCall& call, FunctionRef<void(int64_t row, float* x)> encode) {
+  for_each_row(call, [&](int64_t row, float* x) {
+    const double norm = squared_length(x, call.tensor.cols);
     encode(row, x);
-    errors.set(row, squared_length(x, tensor.cols), norm);
+    call.errors.set(row, squared_length(x, call.tensor.cols), norm);
   });
+}
+
+void measure_rows(const EncodeCall& call, const Rotator& rotator, int64_t begin, int64_t end) {
+  const int64_t cols = call.tensor.cols;
+  std::vector<float> source(static_cast<size_t>((end - begin) * cols));
+  std::vector<float> decoded(static_cast<size_t>(rotator.size()));
+  read_finite_rows(call.read_rows, begin, end, cols, source.data());
+  for (int64_t row = begin; row < end; ++row) {
+    float* x = source.data() + (row - begin) * cols;
+    const double norm = squared_length(x, cols);
+    subtract_decoded(call.tensor, 0, rotator, row, decoded.data(), x);
+    call.errors.set(row, squared_length(x, cols), norm);
+  }
 }
 
 }  // namespace walsh::detail

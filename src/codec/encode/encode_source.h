@@ -16,7 +16,13 @@
 #include "codec/tensor.h"
 #include "rotate/rotation.h"
 
-namespace walsh::detail {
+namespace walsh {
+
+class ErrorFeedback;
+
+namespace detail {
+
+class TileDevice;
 
 // Holds the arrays of a tensor in one heap buffer, writable while it is encoded.
 struct TensorStorage {
@@ -38,6 +44,10 @@ void refuse_not_finite(const Tensor& tensor, ThreadPool& pool);
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out);
 
 double squared_length(const float* x, int64_t n);
+// Subtracts a row of a pass, decoded and rotated back, from x[cols]. It overwrites
+// buffer[rotator.size()].
+void subtract_decoded(const Tensor& tensor, int pass, const Rotator& rotator, int64_t row,
+                      float* buffer, float* x);
 
 // Adds up squared errors and norms in the order of the rows, whichever thread computed them, so
 // that sums do not depend on threads.
@@ -55,13 +65,30 @@ class ErrorSum {
   std::vector<double> errors_, norms_;
 };
 
+// Holds what the encoder of a tensor is asked for: to encode the rows that `read_rows` gives into
+// `storage`, to which `tensor` is bound, and to add up the errors. The bytes do not depend on the
+// number of threads, the instruction set or the device. Encoders throw as encode_tensor.
+struct EncodeCall {
+  const Tensor& tensor;
+  const EncodeOptions& options;
+  ReadRows read_rows;
+  const TensorStorage& storage;
+  ThreadPool& pool;
+  ErrorSum& errors;
+  // Errors of columns and of outputs are fed back with these, unless they are null.
+  const ErrorFeedback* feedback = nullptr;
+  const ErrorFeedback* outputs = nullptr;
+  TileDevice* device = nullptr;  // It searches the tiles, unless it is null.
+};
+
 // Calls body(row, x[cols]) for the source rows of a tensor, from the threads of the pool. body may
 // change x.
-void for_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool,
-                  FunctionRef<void(int64_t row, float* x)> body);
+void for_each_row(const EncodeCall& call, FunctionRef<void(int64_t row, float* x)> body);
 // Calls encode(row, x[cols]) for the source rows of a tensor, from the threads of the pool. encode
 // writes the row's codes and leaves the difference between source and decoded row in x.
-void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
-                     FunctionRef<void(int64_t row, float* x)> encode);
+void encode_each_row(const EncodeCall& call, FunctionRef<void(int64_t row, float* x)> encode);
+// Measures the errors of rows [begin, end) of a tensor with one pass, which have been stored.
+void measure_rows(const EncodeCall& call, const Rotator& rotator, int64_t begin, int64_t end);
 
-}  // namespace walsh::detail
+}  // namespace detail
+}  // namespace walsh

@@ -11,23 +11,19 @@
 namespace walsh {
 namespace {
 
+void encode(const Codec& codec, const detail::EncodeCall& call) {
+  if (call.feedback && call.outputs && codec.encode_two_sided) return codec.encode_two_sided(call);
+  if (call.feedback && codec.encode_with_feedback) return codec.encode_with_feedback(call);
+  codec.encode(call);
+}
+
 // Returns false if the device does not know the code or has no memory for the search. It may hold
 // the weights of a model that is encoded while it is loaded.
-bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
-                ReadRows read_rows, const ErrorFeedback* feedback, const ErrorFeedback* outputs,
-                const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors) {
-  const Codec& encoder = codec_of(*tensor.format);
-  if (!device || !encoder.encode_on || !device->searches(*tensor.format)) return false;
+bool encoded_on(detail::TileDevice* device, const Codec& codec, detail::EncodeCall call) {
+  if (!device || !codec.searches_tiles || !device->searches(*call.tensor.format)) return false;
   try {
-    if (feedback && outputs) {
-      encoder.encode_two_sided(device, tensor, options, *feedback, *outputs, read_rows, storage,
-                               pool, errors);
-    } else if (feedback) {
-      encoder.encode_with_feedback_on(*device, tensor, options, *feedback, read_rows, storage, pool,
-                                      errors);
-    } else {
-      encoder.encode_on(*device, tensor, options, read_rows, storage, pool, errors);
-    }
+    call.device = device;
+    encode(codec, call);
     return true;
   } catch (const Error& e) {
     if (e.code() != ErrorCode::limit || device->shared()) throw;
@@ -56,17 +52,10 @@ Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
   tensor.owner = storage;
 
   detail::ErrorSum errors(rows);
-  const Codec& encoder = codec_of(format);
-  if (!encoded_on(device, tensor, options, read_rows, feedback, outputs, *storage, pool, errors)) {
-    if (feedback && outputs && encoder.encode_two_sided) {
-      encoder.encode_two_sided(nullptr, tensor, options, *feedback, *outputs, read_rows, *storage,
-                               pool, errors);
-    } else if (feedback && encoder.encode_with_feedback) {
-      encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
-    } else {
-      encoder.encode(tensor, options, read_rows, *storage, pool, errors);
-    }
-  }
+  const Codec& codec = codec_of(format);
+  const detail::EncodeCall call{tensor, options, read_rows, *storage,
+                                pool,   errors,  feedback,  outputs};
+  if (!encoded_on(device, codec, call)) encode(codec, call);
   errors.total(squared_error, squared_norm);
   return tensor;
 }

@@ -57,10 +57,9 @@ void convert_row(const Tensor& tensor, const detail::TensorStorage& storage, int
   }
 }
 
-void encode(const Tensor& tensor, const EncodeOptions&, ReadRows read_rows,
-            const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors) {
-  detail::encode_each_row(tensor, read_rows, pool, errors,
-                          [&](int64_t row, float* x) { convert_row(tensor, storage, row, x); });
+void encode(const detail::EncodeCall& call) {
+  detail::encode_each_row(
+      call, [&](int64_t row, float* x) { convert_row(call.tensor, call.storage, row, x); });
 }
 
 bool knows(const Format&, Kernel kernel) {

@@ -27,23 +27,25 @@ void encode_row(const ProductCode& code, ProductSearch& search, const float* x, 
 
 }  // namespace
 
-void encode_product(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
-                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
+void encode_product(const EncodeCall& call) {
+  const Tensor& tensor = call.tensor;
+  const TensorStorage& storage = call.storage;
   const ProductCode& code = tensor.format->product;
   const int64_t rows = tensor.rows, cols = tensor.cols;
   const int64_t padded = padded_cols(*tensor.format, cols);
   const Rotator rotator(tensor.rotation[0], padded);
   if (code.own_codebook) {
-    const Codebook256 trained = train_codebook(code, rotator, rows, cols, read_rows, pool);
+    const Codebook256 trained =
+        train_codebook(code, rotator, rows, cols, call.read_rows, call.pool);
     std::memcpy(storage.arrays[2].data(), trained.data(), trained.size());
   }
   const int8_t* codebook = product_codebook(tensor);
-  pool.for_each((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
+  call.pool.for_each((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
     std::vector<float> source(static_cast<size_t>((end - begin) * cols));
     std::vector<float> rotated(static_cast<size_t>(padded));
-    read_finite_rows(read_rows, begin, end, cols, source.data());
-    ProductSearch search(code, codebook, options);
+    read_finite_rows(call.read_rows, begin, end, cols, source.data());
+    ProductSearch search(code, codebook, call.options);
     for (int64_t row = begin; row < end; ++row) {
       float* x = source.data() + (row - begin) * cols;
       const double norm = squared_length(x, cols);
@@ -51,11 +53,8 @@ void encode_product(const Tensor& tensor, const EncodeOptions& options, ReadRows
       encode_row(code, search, rotated.data(), padded,
                  storage.arrays[0].data() + row * product_row_bytes(padded),
                  storage.halves(1) + row * product_groups(code, padded));
-      decode_pass_row(tensor, 0, row, rotated.data());
-      rotator.invert(rotated.data());
-      for (int64_t i = 0; i < cols; ++i)
-        x[i] -= rotated[static_cast<size_t>(i)];
-      errors.set(row, squared_length(x, cols), norm);
+      subtract_decoded(tensor, 0, rotator, row, rotated.data(), x);
+      call.errors.set(row, squared_length(x, cols), norm);
     }
   });
 }

@@ -31,43 +31,53 @@ struct ProductWorker {
 // on the values that it should become. Its vectors are then chosen sixteen columns at a time.
 class TwoSidedProduct {
  public:
-  TwoSidedProduct(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,
-                  TwoSidedMatrix& matrix)
-      : tensor_(tensor),
-        options_(options),
-        storage_(storage),
+  TwoSidedProduct(const EncodeCall& call, TwoSidedMatrix& matrix)
+      : call_(call),
+        tensor_(call.tensor),
+        storage_(call.storage),
         matrix_(matrix),
-        code_(tensor.format->product),
-        rotator_(tensor.rotation[0], matrix.cols()),
-        pointers_(static_cast<size_t>(tensor.rows * matrix.cols() / kProductValues)),
-        negative_(static_cast<size_t>(tensor.rows * matrix.cols())) {}
+        code_(tensor_.format->product),
+        rotator_(tensor_.rotation[0], matrix.cols()),
+        pointers_(static_cast<size_t>(tensor_.rows * matrix.cols() / kProductValues)),
+        negative_(static_cast<size_t>(tensor_.rows * matrix.cols())) {}
 
-  void read(ReadRows read_rows, ThreadPool& pool) {
+  void run() {
+    read();
+    encode();
+    store();
+    encode_each_row(call_, [&](int64_t row, float* x) {
+      std::vector<float> decoded(static_cast<size_t>(matrix_.cols()));
+      subtract_decoded(tensor_, 0, rotator_, row, decoded.data(), x);
+    });
+  }
+
+ private:
+  void read() {
     if (code_.own_codebook) {
       const Codebook256 trained =
-          train_codebook(code_, rotator_, tensor_.rows, tensor_.cols, read_rows, pool);
+          train_codebook(code_, rotator_, tensor_.rows, tensor_.cols, call_.read_rows, call_.pool);
       std::memcpy(storage_.arrays[2].data(), trained.data(), trained.size());
     }
-    for_each_row(tensor_, read_rows, pool, [&](int64_t row, float* x) {
+    for_each_row(call_, [&](int64_t row, float* x) {
       rotate_row(rotator_, x, tensor_.cols, row, matrix_.row(row));
     });
   }
 
-  void encode(ThreadPool& pool) {
-    std::vector<std::optional<ProductWorker>> workers(static_cast<size_t>(pool.size()));
-    for_blocks(matrix_, code_.group, pool, [&](const Block& block, int thread) {
+  void encode() {
+    std::vector<std::optional<ProductWorker>> workers(static_cast<size_t>(call_.pool.size()));
+    for_blocks(matrix_, code_.group, call_.pool, [&](const Block& block, int thread) {
       auto& worker = workers[static_cast<size_t>(thread)];
-      if (!worker) worker.emplace(matrix_, code_, product_codebook(tensor_), options_);
+      if (!worker) worker.emplace(matrix_, code_, product_codebook(tensor_), call_.options);
       encode_block(*worker, block);
     });
   }
 
-  void store(ThreadPool& pool) {
-    const bool searched = options_.scale_rule == ScaleRule::search;
+  void store() {
+    const bool searched = call_.options.scale_rule == ScaleRule::search;
     std::vector<double> factors(static_cast<size_t>(tensor_.rows), 1.0);
-    if (searched) factors = matrix_.row_factors(pool);
+    if (searched) factors = matrix_.row_factors(call_.pool);
     const int64_t padded = matrix_.cols(), groups = product_groups(code_, padded);
-    pool.for_each(tensor_.rows, [&](int64_t row) {
+    call_.pool.for_each(tensor_.rows, [&](int64_t row) {
       const double factor =
           std::clamp(factors[static_cast<size_t>(row)], kLeastFactor, kLargestFactor);
       uint16_t* scales = storage_.halves(1) + row * groups;
@@ -81,17 +91,6 @@ class TwoSidedProduct {
     });
   }
 
-  void measure(ReadRows read_rows, ThreadPool& pool, ErrorSum& errors) {
-    encode_each_row(tensor_, read_rows, pool, errors, [&](int64_t row, float* x) {
-      std::vector<float> decoded(static_cast<size_t>(matrix_.cols()));
-      decode_pass_row(tensor_, 0, row, decoded.data());
-      rotator_.invert(decoded.data());
-      for (int64_t i = 0; i < tensor_.cols; ++i)
-        x[i] -= decoded[static_cast<size_t>(i)];
-    });
-  }
-
- private:
   void encode_block(ProductWorker& worker, const Block& block) {
     worker.rows.start(block);
     for (int64_t r = block.row; r < block.row + block.rows; ++r) {
@@ -119,8 +118,8 @@ class TwoSidedProduct {
     }
   }
 
+  const EncodeCall& call_;
   const Tensor& tensor_;
-  const EncodeOptions& options_;
   const TensorStorage& storage_;
   TwoSidedMatrix& matrix_;
   const ProductCode& code_;
@@ -131,16 +130,9 @@ class TwoSidedProduct {
 
 }  // namespace
 
-void encode_product_two_sided(TileDevice*, const Tensor& tensor, const EncodeOptions& options,
-                              const ErrorFeedback& inputs, const ErrorFeedback& outputs,
-                              ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                              ErrorSum& errors) {
-  TwoSidedMatrix matrix(inputs, outputs);
-  TwoSidedProduct encoder(tensor, options, storage, matrix);
-  encoder.read(read_rows, pool);
-  encoder.encode(pool);
-  encoder.store(pool);
-  encoder.measure(read_rows, pool, errors);
+void encode_product_two_sided(const EncodeCall& call) {
+  TwoSidedMatrix matrix(*call.feedback, *call.outputs);
+  TwoSidedProduct(call, matrix).run();
 }
 
 }  // namespace walsh::detail

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/checked.h"
 #include "codec/feedback/feedback_strip.h"
 #include "codec/scalar/scalar_rows.h"
 #include "codec/scalar/scalar_tensor.h"
@@ -47,25 +48,20 @@ class ScalarStripEncoder {
 // Holds what the threads of one call share.
 class ScalarFeedback {
  public:
-  ScalarFeedback(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
-                 const TensorStorage& storage)
-      : tensor_(tensor),
-        format_(*tensor.format),
-        options_(options),
-        feedback_(feedback),
-        passes_(tensor, storage) {}
+  explicit ScalarFeedback(const EncodeCall& call)
+      : call_(call), format_(*call.tensor.format), passes_(call.tensor, call.storage) {}
 
   // Encodes the source rows x[end - begin][cols], and leaves the difference between them and the
   // decoded rows in x.
   void encode(int64_t begin, int64_t end, float* x) const {
     const int last = format_.passes - 1;
-    const int64_t cols = tensor_.cols;
+    const int64_t cols = call_.tensor.cols;
     std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
-    ScalarStripEncoder strip(format_.code[last], options_, feedback_);
+    ScalarStripEncoder strip(format_.code[last], call_.options, *call_.feedback);
     for (int64_t row = begin; row < end; ++row) {
       float* source = x + (row - begin) * cols;
       for (int pass = 0; pass < last; ++pass)
-        passes_.encode(pass, options_, row, buffer.data(), source);
+        passes_.encode(pass, call_.options, row, buffer.data(), source);
       passes_.rotate(last, row, source, strip.strip().row(row - begin));
     }
     strip.encode(end - begin);
@@ -76,32 +72,28 @@ class ScalarFeedback {
   }
 
  private:
-  const Tensor& tensor_;
+  const EncodeCall& call_;
   const Format& format_;
-  const EncodeOptions& options_;
-  const ErrorFeedback& feedback_;
   ScalarPasses passes_;
 };
 
 }  // namespace
 
-void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& options,
-                                 const ErrorFeedback& feedback, ReadRows read_rows,
-                                 const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
-  const ScalarFeedback encoder(tensor, options, feedback, storage);
-  const int64_t rows = tensor.rows, cols = tensor.cols;
-  pool.for_each((rows + FeedbackStrip::kRows - 1) / FeedbackStrip::kRows, [&](int64_t item) {
+void encode_scalar_with_feedback(const EncodeCall& call) {
+  const ScalarFeedback encoder(call);
+  const int64_t rows = call.tensor.rows, cols = call.tensor.cols;
+  call.pool.for_each(ceil_div(rows, FeedbackStrip::kRows), [&](int64_t item) {
     const int64_t begin = item * FeedbackStrip::kRows;
     const int64_t end = std::min(rows, begin + FeedbackStrip::kRows);
     std::vector<float> x(static_cast<size_t>((end - begin) * cols));
     std::vector<double> norms;
-    read_finite_rows(read_rows, begin, end, cols, x.data());
+    read_finite_rows(call.read_rows, begin, end, cols, x.data());
     for (int64_t r = 0; r < end - begin; ++r)
       norms.push_back(squared_length(x.data() + r * cols, cols));
     encoder.encode(begin, end, x.data());
     for (int64_t r = 0; r < end - begin; ++r) {
-      errors.set(begin + r, squared_length(x.data() + r * cols, cols),
-                 norms[static_cast<size_t>(r)]);
+      call.errors.set(begin + r, squared_length(x.data() + r * cols, cols),
+                      norms[static_cast<size_t>(r)]);
     }
   });
 }

@@ -33,10 +33,7 @@ void ScalarPasses::rotate(int pass, int64_t row, const float* x, float* out) con
 }
 
 void ScalarPasses::subtract(int pass, int64_t row, float* buffer, float* x) const {
-  decode_pass_row(tensor_, pass, row, buffer);
-  rotators_[static_cast<size_t>(pass)].invert(buffer);
-  for (int64_t i = 0; i < tensor_.cols; ++i)
-    x[i] -= buffer[i];
+  subtract_decoded(tensor_, pass, rotators_[static_cast<size_t>(pass)], row, buffer, x);
 }
 
 void ScalarPasses::encode(int pass, const EncodeOptions& options, int64_t row, float* buffer,
@@ -46,14 +43,13 @@ void ScalarPasses::encode(int pass, const EncodeOptions& options, int64_t row, f
   subtract(pass, row, buffer, x);
 }
 
-void encode_scalar(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
-                   const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
-  const ScalarPasses passes(tensor, storage);
-  encode_each_row(tensor, read_rows, pool, errors, [&](int64_t row, float* x) {
+void encode_scalar(const EncodeCall& call) {
+  const ScalarPasses passes(call.tensor, call.storage);
+  encode_each_row(call, [&](int64_t row, float* x) {
     const auto buffer =
         std::make_unique_for_overwrite<float[]>(static_cast<size_t>(passes.padded()));
-    for (int pass = 0; pass < tensor.format->passes; ++pass)
-      passes.encode(pass, options, row, buffer.get(), x);
+    for (int pass = 0; pass < call.tensor.format->passes; ++pass)
+      passes.encode(pass, call.options, row, buffer.get(), x);
   });
 }
 

@@ -38,25 +38,17 @@ class ScalarPasses {
   std::vector<Rotator> rotators_;
 };
 
-// Encodes row by row: fills the arrays of `tensor`, which is bound to `storage`. The bytes do not
-// depend on the number of threads or the instruction set. Throws as encode_tensor.
-void encode_scalar(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
-                   const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+// Encodes row by row.
+void encode_scalar(const EncodeCall& call);
 
 // Does the same with error feedback in the basis of the last pass. Scales are chosen by the plain
 // search on what a group should become when it is reached, columns are then rounded one by one, and
 // in the end all scales of a row are multiplied by the factor that suits H. The first pass of a
 // residual format is plain; errors are fed back in the second pass, which rounds what the first
 // leaves over.
-void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& options,
-                                 const ErrorFeedback& feedback, ReadRows read_rows,
-                                 const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+void encode_scalar_with_feedback(const EncodeCall& call);
 
-// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). `device` is not used
-// and may be null.
-void encode_scalar_two_sided(TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
-                             const ErrorFeedback& inputs, const ErrorFeedback& outputs,
-                             ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                             ErrorSum& errors);
+// Encodes with errors fed back in two directions (codec/feedback/two_sided.h).
+void encode_scalar_two_sided(const EncodeCall& call);
 
 }  // namespace walsh::detail

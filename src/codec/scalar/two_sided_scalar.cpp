@@ -12,46 +12,18 @@ namespace {
 // Encodes a tensor whose last pass is rounded with errors fed back in both directions.
 class TwoSidedScalar {
  public:
-  TwoSidedScalar(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,
-                 TwoSidedMatrix& matrix)
-      : tensor_(tensor),
-        options_(options),
+  TwoSidedScalar(const EncodeCall& call, TwoSidedMatrix& matrix)
+      : call_(call),
         matrix_(matrix),
-        last_(tensor.format->passes - 1),
-        code_(tensor.format->code[last_]),
-        passes_(tensor, storage),
-        rows_(code_, options, tensor.rows, matrix.cols()) {}
+        last_(call.tensor.format->passes - 1),
+        passes_(call.tensor, call.storage),
+        rows_(call.tensor.format->code[last_], call.options, call.tensor.rows, matrix.cols()) {}
 
-  // Fills the matrix with what the passes before the last one leave over.
-  void read(ReadRows read_rows, ThreadPool& pool) {
-    for_each_row(tensor_, read_rows, pool, [&](int64_t row, float* x) {
-      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
-      for (int pass = 0; pass < last_; ++pass)
-        passes_.encode(pass, options_, row, buffer.data(), x);
-      passes_.rotate(last_, row, x, matrix_.row(row));
-    });
-  }
-
-  void encode(ThreadPool& pool) {
-    const int64_t cols = std::min(matrix_.cols(), std::max(kBlockCols, rows_.group()));
-    std::vector<std::optional<TwoSidedRows>> of_threads(static_cast<size_t>(pool.size()));
-    for_blocks(matrix_, cols, pool, [&](const Block& block, int thread) {
-      auto& rows = of_threads[static_cast<size_t>(thread)];
-      if (!rows) rows.emplace(matrix_, cols);
-      encode_block(*rows, block);
-    });
-  }
-
-  void store(ThreadPool& pool) {
-    std::vector<double> factors(static_cast<size_t>(tensor_.rows), 1.0);
-    if (rows_.has_factors()) factors = matrix_.row_factors(pool);
-    pool.for_each(tensor_.rows, [&](int64_t row) {
-      rows_.store(row, factors[static_cast<size_t>(row)], passes_.output(last_, row));
-    });
-  }
-
-  void measure(ReadRows read_rows, ThreadPool& pool, ErrorSum& errors) {
-    encode_each_row(tensor_, read_rows, pool, errors, [&](int64_t row, float* x) {
+  void run() {
+    read();
+    encode();
+    store();
+    encode_each_row(call_, [&](int64_t row, float* x) {
       std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
       for (int pass = 0; pass <= last_; ++pass)
         passes_.subtract(pass, row, buffer.data(), x);
@@ -60,6 +32,34 @@ class TwoSidedScalar {
 
  private:
   static constexpr int64_t kBlockCols = 128;
+
+  // Fills the matrix with what the passes before the last one leave over.
+  void read() {
+    for_each_row(call_, [&](int64_t row, float* x) {
+      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
+      for (int pass = 0; pass < last_; ++pass)
+        passes_.encode(pass, call_.options, row, buffer.data(), x);
+      passes_.rotate(last_, row, x, matrix_.row(row));
+    });
+  }
+
+  void encode() {
+    const int64_t cols = std::min(matrix_.cols(), std::max(kBlockCols, rows_.group()));
+    std::vector<std::optional<TwoSidedRows>> of_threads(static_cast<size_t>(call_.pool.size()));
+    for_blocks(matrix_, cols, call_.pool, [&](const Block& block, int thread) {
+      auto& rows = of_threads[static_cast<size_t>(thread)];
+      if (!rows) rows.emplace(matrix_, cols);
+      encode_block(*rows, block);
+    });
+  }
+
+  void store() {
+    std::vector<double> factors(static_cast<size_t>(call_.tensor.rows), 1.0);
+    if (rows_.has_factors()) factors = matrix_.row_factors(call_.pool);
+    call_.pool.for_each(call_.tensor.rows, [&](int64_t row) {
+      rows_.store(row, factors[static_cast<size_t>(row)], passes_.output(last_, row));
+    });
+  }
 
   void encode_block(TwoSidedRows& rows, const Block& block) {
     rows.start(block);
@@ -71,11 +71,9 @@ class TwoSidedScalar {
     }
   }
 
-  const Tensor& tensor_;
-  const EncodeOptions& options_;
+  const EncodeCall& call_;
   TwoSidedMatrix& matrix_;
   int last_;
-  const ScalarCode& code_;
   ScalarPasses passes_;
   ScalarRows rows_;
 };
@@ -83,16 +81,9 @@ class TwoSidedScalar {
 }  // namespace
 
 // All rows of the last pass are encoded at once, because errors of a row reach the rows below.
-void encode_scalar_two_sided(TileDevice*, const Tensor& tensor, const EncodeOptions& options,
-                             const ErrorFeedback& inputs, const ErrorFeedback& outputs,
-                             ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                             ErrorSum& errors) {
-  TwoSidedMatrix matrix(inputs, outputs);
-  TwoSidedScalar encoder(tensor, options, storage, matrix);
-  encoder.read(read_rows, pool);
-  encoder.encode(pool);
-  encoder.store(pool);
-  encoder.measure(read_rows, pool, errors);
+void encode_scalar_two_sided(const EncodeCall& call) {
+  TwoSidedMatrix matrix(*call.feedback, *call.outputs);
+  TwoSidedScalar(call, matrix).run();
 }
 
 }  // namespace walsh::detail

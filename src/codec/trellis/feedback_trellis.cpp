@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/checked.h"
 #include "codec/feedback/feedback_strip.h"
 #include "codec/trellis/tile_device.h"
 #include "codec/trellis/trellis_feedback.h"
@@ -17,13 +18,13 @@ class TrellisStripEncoder {
   TrellisStripEncoder(const FedBackTrellis& job, int64_t first, int64_t rows)
       : job_(job),
         code_(job.code()),
-        padded_(job.feedback.size()),
+        padded_(job.feedback->size()),
         blocks_(job.powers.blocks()),
         first_(first),
         rows_(rows),
         scales_(job, first, rows),
         search_(job.table, seam_weights(job.options.effort)),
-        strip_(job.feedback) {}
+        strip_(*job.feedback) {}
 
   float* row(int64_t r) { return strip_.row(r); }
 
@@ -92,40 +93,20 @@ class TrellisStripEncoder {
   FeedbackStrip strip_;
 };
 
-}  // namespace
-
-void encode_trellis_with_feedback(const Tensor& tensor, const EncodeOptions& options,
-                                  const ErrorFeedback& feedback, ReadRows read_rows,
-                                  const TensorStorage& storage, ThreadPool& pool,
-                                  ErrorSum& errors) {
-  const int64_t rows = tensor.rows;
-  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool);
-  const int64_t step = kStripTiles * kTileRows;
-  pool.for_each((rows + step - 1) / step, [&](int64_t item) {
-    const int64_t begin = item * step, end = std::min(rows, begin + step);
-    TrellisStripEncoder strip(job, begin, end - begin);
-    job.read(begin, end, strip.row(0));
-    strip.encode();
-    job.measure(begin, end, errors);
-  });
-}
-
-void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
-                                     const EncodeOptions& options, const ErrorFeedback& feedback,
-                                     ReadRows read_rows, const TensorStorage& storage,
-                                     ThreadPool& pool, ErrorSum& errors) {
-  const int64_t rows = tensor.rows, padded = feedback.size();
+// Encodes with a device that searches the tiles and feeds errors back.
+void encode_on(TileDevice& device, const EncodeCall& call) {
+  const int64_t rows = call.tensor.rows, padded = call.feedback->size();
   const TileDeviceUse use(device);
   const int64_t tile_cols = padded / kTileCols, step = device.fed_back_rows(padded);
   float* all = rows <= step ? device.rows(rows, padded) : nullptr;
-  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool, &device, all);
+  const FedBackTrellis job(call, all);
   std::vector<double> factors;
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin), tiles = tile_rows(count);
     const FedBackScales scales(job, begin, count);
     float* x = all ? all : device.rows(count, padded);
     const auto for_tiles = [&](const auto& body) {
-      pool.for_each(tiles, [&](int64_t tile) {
+      call.pool.for_each(tiles, [&](int64_t tile) {
         body(tile, begin + tile * kTileRows, begin + std::min(count, (tile + 1) * kTileRows));
       });
     };
@@ -135,17 +116,33 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
       });
     }
     factors.resize(static_cast<size_t>(count));
-    const uint16_t* states = device.feed_back(
-        {feedback, count, x, scales.target_factors(), scales.level_factors(), factors.data()});
+    const uint16_t* states = device.feed_back({*call.feedback, count, x, scales.target_factors(),
+                                               scales.level_factors(), factors.data()});
     scales.store(factors.data());
     for_tiles([&](int64_t tile, int64_t first, int64_t end) {
       std::byte* out =
-          storage.arrays[0].data() + first / kTileRows * tile_cols * tile_bytes(job.code());
+          call.storage.arrays[0].data() + first / kTileRows * tile_cols * tile_bytes(job.code());
       for (int64_t col = 0; col < tile_cols; ++col, out += tile_bytes(job.code()))
         pack_tile(job.code(), states + (col * tiles + tile) * kTileWeights, out);
-      job.measure(first, end, errors);
+      measure_rows(call, job.rotator, first, end);
     });
   }
+}
+
+}  // namespace
+
+void encode_trellis_with_feedback(const EncodeCall& call) {
+  if (call.device) return encode_on(*call.device, call);
+  const int64_t rows = call.tensor.rows;
+  const FedBackTrellis job(call);
+  constexpr int64_t kStep = kStripTiles * kTileRows;
+  call.pool.for_each(ceil_div(rows, kStep), [&](int64_t item) {
+    const int64_t begin = item * kStep, end = std::min(rows, begin + kStep);
+    TrellisStripEncoder strip(job, begin, end - begin);
+    job.read(begin, end, strip.row(0));
+    strip.encode();
+    measure_rows(call, job.rotator, begin, end);
+  });
 }
 
 }  // namespace walsh::detail

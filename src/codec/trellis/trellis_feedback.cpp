@@ -45,20 +45,13 @@ float expected_scale(const TrellisCode& code, const TrellisTable& table, int sea
 
 }  // namespace
 
-FedBackTrellis::FedBackTrellis(const Tensor& coded, const EncodeOptions& encode_options,
-                               const ErrorFeedback& error_feedback, ReadRows read,
-                               const TensorStorage& tensor_storage, ThreadPool& pool,
-                               TileDevice* device, float* kept)
-    : tensor(coded),
-      options(encode_options),
-      feedback(error_feedback),
-      read_rows(read),
-      storage(tensor_storage),
-      rotator(coded.rotation[0], error_feedback.size()),
-      powers(measure_powers(rotator, coded.rows, coded.cols, read, pool, kept)),
+FedBackTrellis::FedBackTrellis(const EncodeCall& call, float* kept)
+    : EncodeCall(call),
+      rotator(tensor.rotation[0], feedback->size()),
+      powers(measure_powers(rotator, tensor.rows, tensor.cols, read_rows, pool, kept)),
       scales(fit_rank_one(powers)),
-      table(coded.format->trellis),
-      expected(expected_scale(code(), table, seam_weights(encode_options.effort), device)) {
+      table(code()),
+      expected(expected_scale(code(), table, seam_weights(options.effort), device)) {
   if (code().block_scales) return;
   for (size_t b = 0; b < scales.col.size(); ++b)
     storage.halves(2)[b] = f32_to_f16(scales.col[b]);
@@ -70,22 +63,6 @@ void FedBackTrellis::read(int64_t begin, int64_t end, float* rotated) const {
   read_finite_rows(read_rows, begin, end, cols, source.data());
   for (int64_t row = begin; row < end; ++row, rotated += rotator.size())
     rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, rotated);
-}
-
-void FedBackTrellis::measure(int64_t begin, int64_t end, ErrorSum& errors) const {
-  const int64_t cols = tensor.cols;
-  std::vector<float> source(static_cast<size_t>((end - begin) * cols));
-  std::vector<float> decoded(static_cast<size_t>(rotator.size()));
-  read_finite_rows(read_rows, begin, end, cols, source.data());
-  for (int64_t row = begin; row < end; ++row) {
-    float* x = source.data() + (row - begin) * cols;
-    const double norm = squared_length(x, cols);
-    decode_pass_row(tensor, 0, row, decoded.data());
-    rotator.invert(decoded.data());
-    for (int64_t i = 0; i < cols; ++i)
-      x[i] -= decoded[static_cast<size_t>(i)];
-    errors.set(row, squared_length(x, cols), norm);
-  }
 }
 
 FedBackScales::FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows)

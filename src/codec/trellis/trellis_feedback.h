@@ -18,23 +18,14 @@ namespace walsh::detail {
 inline constexpr float kLargestTarget = 64;
 
 // Holds what one call knows of the whole tensor. Its threads share it.
-struct FedBackTrellis {
+struct FedBackTrellis : EncodeCall {
   // If `kept` is not null, it receives what read() would return for all rows.
-  FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
-                 ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                 TileDevice* device = nullptr, float* kept = nullptr);
+  explicit FedBackTrellis(const EncodeCall& call, float* kept = nullptr);
 
   const TrellisCode& code() const { return tensor.format->trellis; }
-  // Reads rows [begin, end) into rotated[][feedback.size()].
+  // Reads rows [begin, end) into rotated[][feedback->size()].
   void read(int64_t begin, int64_t end, float* rotated) const;
-  // Measures the errors of rows that have been stored.
-  void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
 
-  const Tensor& tensor;
-  const EncodeOptions& options;
-  const ErrorFeedback& feedback;
-  ReadRows read_rows;
-  const TensorStorage& storage;
   Rotator rotator;
   BlockPowers powers;
   RankOneScales scales;

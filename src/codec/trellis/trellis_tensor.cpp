@@ -18,19 +18,17 @@ namespace {
 // of tiles with it.
 class TrellisTensor {
  public:
-  TrellisTensor(const Tensor& tensor, ReadRows read_rows, const TensorStorage& storage,
-                ThreadPool& pool, ErrorSum& errors)
-      : tensor_(tensor),
-        read_rows_(read_rows),
-        errors_(errors),
-        rotator_(tensor.rotation[0], padded_cols(*tensor.format, tensor.cols)),
-        powers_(measure_powers(rotator_, tensor.rows, tensor.cols, read_rows, pool)),
+  explicit TrellisTensor(const EncodeCall& call)
+      : call_(call),
+        tensor_(call.tensor),
+        rotator_(tensor_.rotation[0], padded_cols(*tensor_.format, tensor_.cols)),
+        powers_(measure_powers(rotator_, tensor_.rows, tensor_.cols, call.read_rows, call.pool)),
         scales_(fit_rank_one(powers_)),
-        table_(tensor.format->trellis),
-        job_{tensor, storage, table_, powers_, scales_} {
-    if (tensor.format->trellis.block_scales) return;
+        table_(tensor_.format->trellis),
+        job_{tensor_, call.storage, table_, powers_, scales_} {
+    if (code().block_scales) return;
     for (size_t b = 0; b < scales_.col.size(); ++b)
-      storage.halves(2)[b] = f32_to_f16(scales_.col[b]);
+      call.storage.halves(2)[b] = f32_to_f16(scales_.col[b]);
   }
 
   const TrellisJob& job() const { return job_; }
@@ -43,8 +41,9 @@ class TrellisTensor {
   // Reads the rows of a row of tiles to rotated[kTileRows][padded]. Behind the last row these are
   // zeros.
   void read(int64_t item, float* rotated) const {
-    const std::vector<float> source = source_rows(item);
     const int64_t begin = item * kTileRows, rows = end_of(item) - begin;
+    std::vector<float> source(static_cast<size_t>(rows * cols()));
+    read_finite_rows(call_.read_rows, begin, end_of(item), cols(), source.data());
     for (int64_t r = 0; r < rows; ++r) {
       rotate_row(rotator_, source.data() + r * cols(), cols(), begin + r, rotated + r * padded());
     }
@@ -53,30 +52,14 @@ class TrellisTensor {
 
   // Measures the error of a row of tiles that has been stored.
   void measure(int64_t item) const {
-    std::vector<float> source = source_rows(item), decoded(static_cast<size_t>(padded()));
-    for (int64_t row = item * kTileRows; row < end_of(item); ++row) {
-      float* x = source.data() + row % kTileRows * cols();
-      const double norm = squared_length(x, cols());
-      decode_pass_row(tensor_, 0, row, decoded.data());
-      rotator_.invert(decoded.data());
-      for (int64_t i = 0; i < cols(); ++i)
-        x[i] -= decoded[static_cast<size_t>(i)];
-      errors_.set(row, squared_length(x, cols()), norm);
-    }
+    measure_rows(call_, rotator_, item * kTileRows, end_of(item));
   }
 
  private:
   int64_t end_of(int64_t item) const { return std::min(tensor_.rows, (item + 1) * kTileRows); }
-  std::vector<float> source_rows(int64_t item) const {
-    const int64_t begin = item * kTileRows, end = end_of(item);
-    std::vector<float> source(static_cast<size_t>((end - begin) * cols()));
-    read_finite_rows(read_rows_, begin, end, cols(), source.data());
-    return source;
-  }
 
+  const EncodeCall& call_;
   const Tensor& tensor_;
-  ReadRows read_rows_;
-  ErrorSum& errors_;
   Rotator rotator_;
   BlockPowers powers_;
   RankOneScales scales_;
@@ -133,6 +116,21 @@ class TileBatch {
   std::vector<std::unique_ptr<TileRowEncoder>> rows_;
 };
 
+// Encodes with a device that searches the tiles.
+void encode_on(TileDevice& device, const TrellisTensor& job, const EncodeCall& call) {
+  const TileDeviceUse use(device);
+  device.prepare(job.code(), job.table(), seam_weights(call.options.effort));
+  const int64_t wanted = std::max<int64_t>(1, device.batch_tiles() * kTileCols / job.padded());
+  const int64_t items = std::min(wanted, job.items());
+  TileBatch batches[2] = {{job, device, 0}, {job, device, 1}};
+  int slot = 0;
+  for (int64_t first = 0; first < job.items(); first += items, slot = 1 - slot) {
+    batches[slot].start(first, std::min(items, job.items() - first), call.pool);
+    batches[1 - slot].finish(call.pool);
+  }
+  batches[1 - slot].finish(call.pool);
+}
+
 }  // namespace
 
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
@@ -152,14 +150,14 @@ BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, R
   return powers;
 }
 
-void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
-                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
-  const TrellisTensor job(tensor, read_rows, storage, pool, errors);
-  pool.for_each(job.items(), [&](int64_t item) {
+void encode_trellis(const EncodeCall& call) {
+  const TrellisTensor job(call);
+  if (call.device) return encode_on(*call.device, job, call);
+  call.pool.for_each(job.items(), [&](int64_t item) {
     constexpr int64_t kTiles = TrellisTable::kTilesAtOnce;  // This many are searched together.
     std::vector<float> rotated(static_cast<size_t>(kTileRows * job.padded()));
     job.read(item, rotated.data());
-    TileSearch search(job.table(), seam_weights(options.effort));
+    TileSearch search(job.table(), seam_weights(call.options.effort));
     TileRowEncoder row(job.job(), item * kTileRows);
     for (int64_t first = 0; first < row.tiles(); first += kTiles) {
       float targets[kTiles * kTileWeights];
@@ -172,23 +170,6 @@ void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows
     row.store_scales();
     job.measure(item);
   });
-}
-
-void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
-                       ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                       ErrorSum& errors) {
-  const TrellisTensor job(tensor, read_rows, storage, pool, errors);
-  const TileDeviceUse use(device);
-  device.prepare(job.code(), job.table(), seam_weights(options.effort));
-  const int64_t wanted = std::max<int64_t>(1, device.batch_tiles() * kTileCols / job.padded());
-  const int64_t items = std::min(wanted, job.items());
-  TileBatch batches[2] = {{job, device, 0}, {job, device, 1}};
-  int slot = 0;
-  for (int64_t first = 0; first < job.items(); first += items, slot = 1 - slot) {
-    batches[slot].start(first, std::min(items, job.items() - first), pool);
-    batches[1 - slot].finish(pool);
-  }
-  batches[1 - slot].finish(pool);
 }
 
 double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,

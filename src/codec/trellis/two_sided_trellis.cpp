@@ -50,7 +50,7 @@ class TwoSidedTiles {
     matrix_.set_tile(tile, values);
   }
 
-  void store_scales(ThreadPool& pool) { scales_.store(matrix_.row_factors(pool).data()); }
+  void store_scales() { scales_.store(matrix_.row_factors(job_.pool).data()); }
 
  private:
   Block block(int64_t row, int64_t col) const {
@@ -71,12 +71,12 @@ class TwoSidedTiles {
 // Searches tiles of a diagonal, which do not depend on each other.
 class DiagonalSearch {
  public:
-  DiagonalSearch(const FedBackTrellis& job, TwoSidedTiles& tiles, ThreadPool& pool)
-      : job_(job), tiles_(tiles), pool_(pool), searches_(static_cast<size_t>(pool.size())) {}
+  DiagonalSearch(const FedBackTrellis& job, TwoSidedTiles& tiles)
+      : job_(job), tiles_(tiles), searches_(static_cast<size_t>(job.pool.size())) {}
 
   void on_host(const Diagonal& d) {
     constexpr int64_t kAtOnce = TrellisTable::kTilesAtOnce;
-    pool_.for_each((d.count + kAtOnce - 1) / kAtOnce, [&](int64_t item, int thread) {
+    job_.pool.for_each((d.count + kAtOnce - 1) / kAtOnce, [&](int64_t item, int thread) {
       auto& search = searches_[static_cast<size_t>(thread)];
       if (!search) {
         search = std::make_unique<TileSearch>(job_.table, seam_weights(job_.options.effort));
@@ -94,10 +94,10 @@ class DiagonalSearch {
 
   void on(TileDevice& device, const Diagonal& d) {
     float* targets = device.targets(0, d.count);
-    pool_.for_each(d.count, [&](int64_t i) { set_targets(d, i, targets + i * kTileWeights); });
+    job_.pool.for_each(d.count, [&](int64_t i) { set_targets(d, i, targets + i * kTileWeights); });
     device.start(0, d.count);
     const uint16_t* states = device.finish(0);
-    pool_.for_each(d.count, [&](int64_t i) { accept(d, i, states + i * kTileWeights); });
+    job_.pool.for_each(d.count, [&](int64_t i) { accept(d, i, states + i * kTileWeights); });
   }
 
  private:
@@ -110,33 +110,29 @@ class DiagonalSearch {
 
   const FedBackTrellis& job_;
   TwoSidedTiles& tiles_;
-  ThreadPool& pool_;
   std::vector<std::unique_ptr<TileSearch>> searches_;  // Each thread has one.
 };
 
 }  // namespace
 
-void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
-                              const EncodeOptions& options, const ErrorFeedback& inputs,
-                              const ErrorFeedback& outputs, ReadRows read_rows,
-                              const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
+void encode_trellis_two_sided(const EncodeCall& call) {
   std::optional<TileDeviceUse> use;
-  if (device) use.emplace(*device);
-  TwoSidedMatrix matrix(inputs, outputs);
-  const FedBackTrellis job(tensor, options, inputs, read_rows, storage, pool, device,
-                           matrix.row(0));
+  if (call.device) use.emplace(*call.device);
+  TwoSidedMatrix matrix(*call.feedback, *call.outputs);
+  const FedBackTrellis job(call, matrix.row(0));
   TwoSidedTiles tiles(job, matrix);
-  DiagonalSearch search(job, tiles, pool);
-  for (const Diagonal& d : diagonals(tile_rows(tensor.rows), tiles.tile_cols())) {
-    if (device) {
-      search.on(*device, d);
+  DiagonalSearch search(job, tiles);
+  const int64_t rows = call.tensor.rows;
+  for (const Diagonal& d : diagonals(tile_rows(rows), tiles.tile_cols())) {
+    if (call.device) {
+      search.on(*call.device, d);
     } else {
       search.on_host(d);
     }
   }
-  tiles.store_scales(pool);
-  pool.for_each(tile_rows(tensor.rows), [&](int64_t item) {
-    job.measure(item * kTileRows, std::min(tensor.rows, (item + 1) * kTileRows), errors);
+  tiles.store_scales();
+  call.pool.for_each(tile_rows(rows), [&](int64_t item) {
+    measure_rows(call, job.rotator, item * kTileRows, std::min(rows, (item + 1) * kTileRows));
   });
 }
 

@@ -28,7 +28,7 @@ Compressor::Searcher* Compressor::free_searcher(const Format& format) {
 bool Compressor::begin(const std::string& name) {
   const TensorPlan& plan = tensors_[index_.at(name)];
   const Format& format = *plan.format;
-  if (alone_ || plan.site < 0 || codec_of(format).encode_on == nullptr) return false;
+  if (alone_ || plan.site < 0 || !codec_of(format).searches_tiles) return false;
   Searcher* searcher = free_searcher(format);
   if (searcher == nullptr) return false;
   if (!searcher->pool) searcher->pool = std::make_unique<ThreadPool>(pool_.size());
