@@ -135,7 +135,7 @@ void bench_exact(benchmark::State& state, const Format* format) {
   AlignedArray<float> x(static_cast<size_t>(m * kCols));
   AlignedArray<float> y(static_cast<size_t>(m * kCachedRows));
   for ([[maybe_unused]] auto _ : state) {
-    ops().matmul_f32(w, x.data(), kCols, m, y.data(), kCachedRows, 0, w.panels(), false);
+    ops().matmul_f32({w, x.data(), kCols, m, y.data(), kCachedRows, 0, w.panels(), false});
     benchmark::ClobberMemory();
   }
   // A float multiply-add lane replaces four int8 ones.

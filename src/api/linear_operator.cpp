@@ -267,7 +267,7 @@ class LinearOperator::Product {
         const PanelMatrix& w = layer_.passes_[p].panels;
         Input& input = inputs_[p];
         if (input.quantized.q.empty()) {
-          ops.matmul_f32(w, input.rows.data(), w.cols, m, y_.data(), stride_, first, last, p > 0);
+          ops.matmul_f32({w, input.rows.data(), w.cols, m, y_.data(), stride_, first, last, p > 0});
         } else {
           ops.matmul_i8({w, input.quantized, m, y_.data(), stride_, first, last, p > 0});
         }

@@ -68,7 +68,7 @@ void multiply_panels(const Ops& ops, const PanelMatrix& w, const CacheRows& x, i
   if (x.quantized()) {
     ops.matmul_i8({w, x.i8, rows, y, ldy, begin, end, accumulate});
   } else {
-    ops.matmul_f32(w, x.x.data(), x.cols, rows, y, ldy, begin, end, accumulate);
+    ops.matmul_f32({w, x.x.data(), x.cols, rows, y, ldy, begin, end, accumulate});
   }
 }
 

@@ -156,6 +156,16 @@ struct PanelMatmul {
   bool accumulate;
 };
 
+// Holds the arguments of Ops::matmul_f32, whose inputs are x[t * ldx + c].
+struct PanelMatmulF32 {
+  const PanelMatrix& w;
+  const float* x;
+  int64_t ldx, m;
+  float* y;
+  int64_t ldy, panel_begin, panel_end;
+  bool accumulate;
+};
+
 struct Ops {
   // Multiplies with int8 inputs. The smaller of w.group and x.group must divide the larger (or the
   // larger cover the row). Every instruction set gives the same bits, and those of a token do not
@@ -166,11 +176,10 @@ struct Ops {
   // of row and block), where i is over at most 128 columns of one block. In the end
   // y = y * (scale of the row * unit) (or y * unit).
   void (*matmul_i8)(const PanelMatmul& call);
-  // Computes what matmul_i8 computes, from float32 inputs x[t * ldx + c] in the rotated basis,
-  // without rounding. The decoded weights (scale * level + offset) are multiplied in column order
-  // by fma and summed over blocks of 128 columns, then over blocks.
-  void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
-                     int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
+  // Computes what matmul_i8 computes, from float32 inputs in the rotated basis, without rounding.
+  // The decoded weights (scale * level + offset) are multiplied in column order by fma and summed
+  // over blocks of 128 columns, then over blocks.
+  void (*matmul_f32)(const PanelMatmulF32& call);
   // Multiplies product codes like matmul_i8, but looks products up instead of decoding weights. The
   // tables of products are rounded to int8 (codec/product/product_tables.h). With V vectors of four
   // columns in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y =

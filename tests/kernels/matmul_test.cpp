@@ -127,8 +127,8 @@ std::vector<float> run_f32(Isa isa, const PanelMatrix& w, const std::vector<floa
   const int64_t ldy = w.rows + 5;
   std::vector<float> y(static_cast<size_t>(m * ldy), 0.5f);
   const int64_t middle = w.panels() / 2;
-  ops(isa).matmul_f32(w, x.data(), w.cols, m, y.data(), ldy, 0, middle, accumulate);
-  ops(isa).matmul_f32(w, x.data(), w.cols, m, y.data(), ldy, middle, w.panels(), accumulate);
+  ops(isa).matmul_f32({w, x.data(), w.cols, m, y.data(), ldy, 0, middle, accumulate});
+  ops(isa).matmul_f32({w, x.data(), w.cols, m, y.data(), ldy, middle, w.panels(), accumulate});
   return y;
 }
 

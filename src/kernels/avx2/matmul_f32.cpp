@@ -55,9 +55,8 @@ struct Rows : Lanes {
 
 }  // namespace
 
-void matmul_f32(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy,
-                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  detail::DecodedMatmul<Rows>::run(w, x, ldx, m, y, ldy, panel_begin, panel_end, accumulate);
+void matmul_f32(const PanelMatmulF32& call) {
+  detail::DecodedMatmul<Rows>::run(call);
 }
 
 }  // namespace walsh::avx2

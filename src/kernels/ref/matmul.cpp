@@ -141,19 +141,18 @@ void matmul_i8(const PanelMatmul& call) {
   });
 }
 
-void matmul_f32(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy,
-                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  for_rows(w, panel_begin, panel_end, [&](int64_t row, int64_t panel, int lane) {
-    for (int64_t t = 0; t < m; ++t) {
-      float& out = y[t * ldy + row];
+void matmul_f32(const PanelMatmulF32& call) {
+  for_rows(call.w, call.panel_begin, call.panel_end, [&](int64_t row, int64_t panel, int lane) {
+    for (int64_t t = 0; t < call.m; ++t) {
+      float& out = call.y[t * call.ldy + row];
       float total = 0;
-      for (int64_t c = 0; c < w.cols; c += kF32Block) {
+      for (int64_t c = 0; c < call.w.cols; c += kF32Block) {
         float block = 0;
-        for (int64_t i = c; i < std::min(c + kF32Block, w.cols); ++i)
-          block = std::fma(weight_at(w, panel, lane, i), x[t * ldx + i], block);
+        for (int64_t i = c; i < std::min(c + kF32Block, call.w.cols); ++i)
+          block = std::fma(weight_at(call.w, panel, lane, i), call.x[t * call.ldx + i], block);
         total += block;
       }
-      out = accumulate ? out + total : total;
+      out = call.accumulate ? out + total : total;
     }
   });
 }

@@ -16,6 +16,7 @@
 #include "base/half.h"
 #include "base/unroll.h"
 #include "codec/scalar/simd/float_decoder.h"
+#include "kernels/ops.h"
 #include "kernels/panel_layout.h"
 
 namespace walsh::detail {
@@ -23,13 +24,12 @@ namespace walsh::detail {
 template <class Arch>
 class DecodedMatmul {
  public:
-  static void run(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
-                  int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-    const Call call{w, x, ldx, y, ldy, accumulate};
-    if (!w.trellis) return run_with(call, PlainSlab(w), m, panel_begin, panel_end);
-    with_trellis_steps(*w.trellis, [&](auto steps) {
-      run_with(call, TrellisSlab<decltype(steps)>(w), m, panel_begin, panel_end);
-    });
+  using Call = PanelMatmulF32;
+
+  static void run(const Call& call) {
+    if (!call.w.trellis) return run_with(call, PlainSlab(call.w));
+    with_trellis_steps(*call.w.trellis,
+                       [&](auto steps) { run_with(call, TrellisSlab<decltype(steps)>(call.w)); });
   }
 
  private:
@@ -38,15 +38,6 @@ class DecodedMatmul {
   static constexpr int kWidth = Arch::kWidth;
   static constexpr int kTokens = Arch::kTokens;
   static constexpr int kBlock = 8 * kTokens;  // A pass over the codes takes this many tokens.
-
-  struct Call {
-    const PanelMatrix& w;
-    const float* x;
-    int64_t ldx;
-    float* y;
-    int64_t ldy;
-    bool accumulate;
-  };
 
   using Tables = FloatTables<Arch>;
 
@@ -169,12 +160,11 @@ class DecodedMatmul {
   };
 
   template <class Slab>
-  static void run_with(const Call& call, const Slab& slab, int64_t m, int64_t panel_begin,
-                       int64_t panel_end) {
-    const int64_t lane_end = std::min(panel_end * kPanelRows, slab.lanes(call.w));
-    for (int64_t lane = panel_begin * kPanelRows; lane < lane_end; lane += 2 * kWidth) {
-      for (int64_t t = 0; t < m; t += kBlock) {
-        const int64_t tokens = std::min<int64_t>(kBlock, m - t);
+  static void run_with(const Call& call, const Slab& slab) {
+    const int64_t lane_end = std::min(call.panel_end * kPanelRows, slab.lanes(call.w));
+    for (int64_t lane = call.panel_begin * kPanelRows; lane < lane_end; lane += 2 * kWidth) {
+      for (int64_t t = 0; t < call.m; t += kBlock) {
+        const int64_t tokens = std::min<int64_t>(kBlock, call.m - t);
         if (lane + kWidth < lane_end) {
           multiply_block<2>(call, slab, lane, t, tokens);
         } else {

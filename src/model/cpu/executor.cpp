@@ -440,7 +440,8 @@ void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t e
     const Workspace& x = input(pass);
     const PanelMatrix& w = *linear.passes[pass];
     if (x.quantized.q.empty()) {
-      ops_.matmul_f32(w, x.rows.data(), x.stride, m, product.y, product.ldy, begin, end, pass > 0);
+      ops_.matmul_f32(
+          {w, x.rows.data(), x.stride, m, product.y, product.ldy, begin, end, pass > 0});
     } else {
       const bool by_lookup = w.product && model_.activations == ActivationMode::lut;
       const auto matmul = by_lookup ? ops_.matmul_lookup : ops_.matmul_i8;
