@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/unroll.h"
 #include "codec/product/panels.h"
 #include "codec/scalar/panels.h"
 #include "codec/trellis/panels.h"
@@ -15,6 +16,12 @@ namespace walsh::detail {
 // This many columns are summed before adding to the total.
 inline constexpr int64_t kF32Block = 128;
 inline constexpr int64_t kQuadColumns = 4;  // A 32-bit lane of int8 has this many columns.
+
+// Returns the factor of the integer levels of a matrix.
+WALSH_INLINE inline float level_unit(const PanelMatrix& w) {
+  if (w.product) return w.product->unit;
+  return w.trellis ? w.trellis->unit : w.code->unit;
+}
 
 // Returns how many columns are summed in integers before the sum is scaled and added to the total.
 constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {

@@ -9,8 +9,23 @@ namespace walsh::avx2 {
 
 namespace {
 
+// Holds what weights with a scale per row and group of columns have in common.
+struct GroupedWeights {
+  // Returns the number of columns from c to the next flush of the integer sums.
+  WALSH_INLINE static int64_t columns(const Call& call, int64_t c) {
+    return std::min(call.step, call.w.cols - c);
+  }
+  WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
+    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + call.w_group(c), lane),
+                         _mm256_set1_ps(call.unit));
+  }
+  static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
+    call.store(t, total, [&](int i) { return panel * kPanelRows + lane + i; });
+  }
+};
+
 template <int Bits>
-class ScalarWeights {
+class ScalarWeights : public GroupedWeights {
  public:
   static constexpr int kUnitWords = Bits * kPanelRows;
   static constexpr int64_t kMostDirect = 0;
@@ -21,23 +36,12 @@ class ScalarWeights {
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     decoder_.decode(words + lane, emit);
   }
-  // Returns the number of columns from c to the next flush of the integer sums.
-  WALSH_INLINE static int64_t columns(const Call& call, int64_t c) {
-    return std::min(call.step, call.w.cols - c);
-  }
-  WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
-    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + call.w_group(c), lane),
-                         _mm256_set1_ps(call.w.code->unit));
-  }
-  static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
-    call.store(t, total, [&](int i) { return panel * kPanelRows + lane + i; });
-  }
 
  private:
   CodeDecoder<Bits, Bytes> decoder_;
 };
 
-class ProductWeights {
+class ProductWeights : public GroupedWeights {
  public:
   static constexpr int kUnitWords = kProductWords * kPanelRows;
   static constexpr int64_t kMostDirect = 4;
@@ -47,16 +51,6 @@ class ProductWeights {
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     decoder_.decode(words, lane, emit);
-  }
-  WALSH_INLINE static int64_t columns(const Call& call, int64_t c) {
-    return std::min(call.step, call.w.cols - c);
-  }
-  WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
-    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + call.w_group(c), lane),
-                         _mm256_set1_ps(call.w.product->unit));
-  }
-  static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
-    call.store(t, total, [&](int i) { return panel * kPanelRows + lane + i; });
   }
 
  private:

@@ -32,6 +32,7 @@ struct Call : PanelMatmul {
   int64_t step, w_groups, z_groups, x_groups;
   // These are log2 of the group sizes; w_shift is -1 if a row's group is no power of two.
   int w_shift, x_shift;
+  float unit;
 
   Call(const PanelMatmul& call)
       : PanelMatmul(call),
@@ -42,7 +43,8 @@ struct Call : PanelMatmul {
         w_shift(std::has_single_bit(static_cast<uint64_t>(w.group))
                     ? std::countr_zero(static_cast<uint64_t>(w.group))
                     : -1),
-        x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
+        x_shift(std::countr_zero(static_cast<unsigned>(x.group))),
+        unit(level_unit(w)) {}
 
   // These return the group of a column. Divisions would take longer than the products of a small
   // group.

@@ -37,12 +37,8 @@ struct VnniCall : PanelMatmul {
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
         x_groups(x.groups()),
         x_shift(std::countr_zero(static_cast<unsigned>(x.group))),
-        unit(unit_of(w)) {}
+        unit(level_unit(w)) {}
 
-  static float unit_of(const PanelMatrix& w) {
-    if (w.product) return w.product->unit;
-    return w.trellis ? w.trellis->unit : w.code->unit;
-  }
   WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
   // Returns the scales of the vectors from `vector` on, which are x_groups apart.
   WALSH_INLINE const float* x_scales(int64_t vector, int64_t col) const {

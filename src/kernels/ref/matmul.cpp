@@ -79,7 +79,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   const int64_t step = flush_columns(w, x);
   const int64_t w_groups = ceil_div(w.cols, w.group);
   const uint32_t* words = w.codes.data() + panel * words_of_panel(w);
-  const float unit = w.product ? w.product->unit : w.code->unit;
+  const float unit = level_unit(w);
   float y = 0;
   for (int64_t c = 0; c < w.cols; c += step) {
     const int64_t end = std::min(c + step, w.cols);
