@@ -61,14 +61,15 @@ void set_lane_ops(Ops& ops);  // It sets all others.
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // matmul_i8 calls it.
+// matmul_i8 calls these. They are separate units because decoders take long to compile.
+detail::MatmulI8 matmul_trellis, matmul_few;
 detail::MatmulF32 matmul_f32;
 void set_lane_ops(Ops& ops);  // It sets all others but products by look-up.
 }  // namespace avx512
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // matmul_i8 calls it.
+detail::MatmulI8 matmul_trellis, matmul_few;  // matmul_i8 calls these.
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 

@@ -3,7 +3,6 @@
 #include "codec/product/avx512/product_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512/shuffle_lookup.h"
-#include "kernels/few_vectors.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512 {
@@ -16,8 +15,7 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 void matmul_i8(const PanelMatmul& call) {
   if (call.w.trellis) return matmul_trellis(call);
-  if (const auto few = FewVectors::choose(call, matmul_few, matmul_few_planes, matmul_half_units))
-    return few(call);
+  if (FewVectors::take(call)) return matmul_few(call);
   if (call.w.product) return MatmulVnni::run_product<ProductDecoder>(call);
   MatmulVnni::run_scalar<ShuffleLookup>(call);
 }

@@ -3,7 +3,6 @@
 #include "kernels/avx512/matmul_few.h"
 #include "codec/product/avx512/product_words.h"
 #include "kernels/avx512/shuffle_lookup.h"
-#include "kernels/few_vectors.h"
 
 namespace walsh::avx512 {
 
@@ -14,9 +13,7 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 }  // namespace
 
 void matmul_few(const PanelMatmul& call) {
-  if (call.w.product)
-    return FewVectors::run_planes<1>(call, ProductWeights<ProductDecoder>(call.w));
-  FewVectors::run_scalar<1, ShuffleLookup>(call);
+  FewVectors::run_codes<ShuffleLookup, ProductDecoder>(call);
 }
 
 }  // namespace walsh::avx512

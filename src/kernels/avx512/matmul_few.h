@@ -29,40 +29,27 @@ class FewVectors {
   // Returns whether run() takes the call. For that, scales must be for whole units of columns.
   static bool fit(const VnniCall& call) { return few(call) && call.step >= kUnitColumns; }
 
-  // Returns the function that takes the call: `one_plane` or `two_planes` of activations, or the
-  // one for scales of half a unit of columns. Returns null if there are too many vectors.
-  static MatmulI8* choose(const VnniCall& call, MatmulI8& one_plane, MatmulI8& two_planes,
-                          MatmulI8& half_units) {
-    if (fit(call)) return call.x.planes == 2 ? &two_planes : &one_plane;
-    const bool half = few(call) && call.x.planes == 1 && !call.w.product &&
-                      scalar::has_half_units(call.w.code->bits);
-    return half ? &half_units : nullptr;
+  // Returns whether run_codes() takes the call. Scales may also be for half a unit of columns of
+  // scalar codes, with one plane of activations.
+  static bool take(const VnniCall& call) {
+    return fit(call) || (few(call) && call.x.planes == 1 && !call.w.product &&
+                         scalar::has_half_units(call.w.code->bits));
   }
 
   template <class Weights>
   static void run(const VnniCall& call, const Weights& weights) {
-    if (call.x.planes == 2) return run_planes<2>(call, weights);
-    run_planes<1>(call, weights);
+    if (call.x.planes == 2) return run_panels<2, 1>(call, weights);
+    run_panels<1, 1>(call, weights);
   }
 
-  template <int Planes, class Weights>
-  static void run_planes(const VnniCall& call, const Weights& weights) {
-    run_panels<Planes, 1>(call, weights);
-  }
-
-  // Multiplies scalar codes, which `Table` looks up.
-  template <int Planes, class Table>
-  static void run_scalar(const VnniCall& call) {
+  // Multiplies scalar codes, which `Table` looks up, or product codes.
+  template <class Table, class ProductDecoder>
+  static void run_codes(const VnniCall& call) {
+    if (call.w.product) return run(call, ProductWeights<ProductDecoder>(call.w));
     scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
-      run_planes<Planes>(call, ScalarWeights<bits, Table, kSlabBias>(call.w));
-    });
-  }
-
-  template <class Table>
-  static void run_half_units(const VnniCall& call) {
-    scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
-      if constexpr (scalar::has_half_units(bits))
-        run_panels<1, 2>(call, ScalarWeights<bits, Table, kSlabBias>(call.w));
+      const ScalarWeights<bits, Table, kSlabBias> weights(call.w);
+      if (call.step >= kUnitColumns) return run(call, weights);
+      if constexpr (scalar::has_half_units(bits)) run_panels<1, 2>(call, weights);
     });
   }
 
