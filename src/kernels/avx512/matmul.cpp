@@ -7,12 +7,6 @@
 
 namespace walsh::avx512 {
 
-namespace {
-
-using ProductDecoder = GatherProductDecoder<ProductWords>;
-
-}  // namespace
-
 void matmul_i8(const PanelMatmul& call) {
   if (call.w.trellis) return matmul_trellis(call);
   if (FewVectors::take(call)) return matmul_few(call);

@@ -6,12 +6,6 @@
 
 namespace walsh::avx512 {
 
-namespace {
-
-using ProductDecoder = GatherProductDecoder<ProductWords>;
-
-}  // namespace
-
 void matmul_few(const PanelMatmul& call) {
   FewVectors::run_codes<ShuffleLookup, ProductDecoder>(call);
 }

@@ -6,13 +6,6 @@
 
 namespace walsh::avx512 {
 
-namespace {
-
-template <class Steps>
-using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
-
-}  // namespace
-
 void matmul_quantiles(const PanelMatmul& call) {
   MatmulVnni::run_trellis<TrellisDecoder, TrellisSteps<4, TrellisRule::quantiles>,
                           TrellisSteps<5, TrellisRule::quantiles>,

@@ -7,13 +7,6 @@
 
 namespace walsh::avx512 {
 
-namespace {
-
-template <class Steps>
-using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
-
-}  // namespace
-
 void matmul_trellis(const PanelMatmul& call) {
   const bool wide = call.w.trellis->step_bits > 6,
              quantiles = call.w.trellis->rule == TrellisRule::quantiles;

@@ -6,13 +6,6 @@
 
 namespace walsh::avx512 {
 
-namespace {
-
-template <class Steps>
-using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
-
-}  // namespace
-
 void matmul_wide_trellis(const PanelMatmul& call) {
   MatmulVnni::run_trellis<
       TrellisDecoder, TrellisSteps<7, TrellisRule::bytes>, TrellisSteps<8, TrellisRule::bytes>,

@@ -39,4 +39,6 @@ struct ProductWords {
   }
 };
 
+using ProductDecoder = detail::GatherProductDecoder<ProductWords>;
+
 }  // namespace walsh::avx512

@@ -86,4 +86,7 @@ struct TrellisWords {
   };
 };
 
+template <class Steps>
+using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
+
 }  // namespace walsh::avx512
