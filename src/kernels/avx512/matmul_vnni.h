@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -69,14 +70,29 @@ class IntegerMatmul {
   static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
   static constexpr int kSlabPanels = 2;
+  static constexpr int64_t kLineBytes = 64;  // of a cache
 
   // Holds the decoded columns [begin, end) of up to kSlabPanels panels, as
-  // bytes[quad][panel][row][4].
+  // bytes[quad][panel][row][4], and knows where the codes of the next slab are.
   struct Slab {
     const Call& call;
     int64_t panel, begin, end;
     const uint8_t* bytes;
     int64_t tile_columns;
+    const char* next[kSlabPanels];  // It is null where there are none to prefetch.
+    int64_t unit_bytes;             // They are the bytes of the codes of kUnitColumns columns.
+
+    // Prefetches the codes that are as far into the next slab as columns [c, c + columns) are into
+    // this one. While a slab is multiplied, nothing else would read from memory.
+    WALSH_INLINE void prefetch(int64_t c, int64_t columns) const {
+      const int64_t from = (c - begin) / kUnitColumns * unit_bytes;
+      const int64_t to = (c - begin + columns) / kUnitColumns * unit_bytes;
+      for (const char* codes : next) {
+        if (codes == nullptr) continue;
+        for (int64_t i = from; i < to; i += kLineBytes)
+          _mm_prefetch(codes + i, _MM_HINT_T1);
+      }
+    }
   };
 
   // Sets sums[vector][panel][row] to first[vector] plus the products over `columns` columns with
@@ -178,7 +194,8 @@ class IntegerMatmul {
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     constexpr int kAhead = Vectors % kTileVectors == 0 ? 1 : 0;
     const Call call = s.call;
-    const Slab slab{call, s.panel, s.begin, s.end, s.bytes, s.tile_columns};
+    Slab slab{call, s.panel, s.begin, s.end, s.bytes, s.tile_columns, {}, s.unit_bytes};
+    std::copy(s.next, s.next + kSlabPanels, slab.next);
     alignas(64) int32_t sums[kAhead + 1][Vectors * Panels * kPanelRows];
     const auto add = [&](int64_t c, int64_t columns, const int32_t* from) {
       if (call.z_groups) {
@@ -191,6 +208,7 @@ class IntegerMatmul {
     int part = 0;
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
+      slab.prefetch(c, columns);
       sum_part<Panels, Vectors>(slab, v0, c, columns, sums[part * kAhead]);
       if constexpr (kAhead == 0) {
         add(c, columns, sums[0]);
@@ -220,6 +238,12 @@ class IntegerMatmul {
     return vectors;  // There are no vectors.
   }
 
+  template <class Weights>
+  static const uint32_t* codes_at(const Call& call, int64_t panel, int64_t column) {
+    return call.w.codes.data() +
+           (panel * panel_units(call.w) + column / kUnitColumns) * Weights::kUnitWords;
+  }
+
   // Decodes columns [begin, end) of one panel of a slab. It is not inlined, so that each decoder is
   // compiled once; that takes most of the remaining time.
   template <class Weights>
@@ -228,8 +252,7 @@ class IntegerMatmul {
                                                      uint8_t* out) {
     static_assert(Weights::kBias == kBias || (Weights::kBias == kSlabBias && kBias == 0));
     constexpr int kUnitWords = Weights::kUnitWords;
-    const uint32_t* words =
-        call.w.codes.data() + (panel * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
+    const uint32_t* words = codes_at<Weights>(call, panel, begin);
     for (int64_t c = begin; c < end; c += kUnitColumns) {
       weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
         if constexpr (Weights::kBias != kBias) levels = with_other_sign(levels);
@@ -255,13 +278,21 @@ class IntegerMatmul {
       const int64_t end = std::min(begin + slab, call.w.cols);
       for (int p = 0; p < Panels; ++p)
         decode_panel(call, weights, panel + p, begin, end, bytes + 4 * p * kPanelRows);
-      const Slab s{call, panel, begin, end, bytes, tile_columns};
+      const int64_t next_panel = end < call.w.cols ? panel : panel + Panels;
+      const int64_t next_begin = end < call.w.cols ? end : 0;
+      Slab s{call, panel, begin, end, bytes, tile_columns, {}, 4 * Weights::kUnitWords};
+      for (int p = 0; p < Panels && next_panel + p < call.panel_end; ++p) {
+        s.next[p] =
+            reinterpret_cast<const char*>(codes_at<Weights>(call, next_panel + p, next_begin));
+      }
       using Scaling = typename Weights::Scaling;
       const auto out = [&](int64_t v) { return totals + v / planes * Panels * kPanelRows; };
       int64_t v = 0;
       if constexpr (Tiles::kPresent) {
-        for (; vectors - v >= kMostTileVectors; v += kMostTileVectors)
+        for (; vectors - v >= kMostTileVectors; v += kMostTileVectors) {
           multiply_slab<Scaling, Panels, kMostTileVectors>(s, v0 + v, out(v));
+          std::fill(s.next, s.next + kSlabPanels, nullptr);  // They have been prefetched.
+        }
         if (vectors - v >= kTileVectors) {
           multiply_slab<Scaling, Panels, kTileVectors>(s, v0 + v, out(v));
           v += kTileVectors;
@@ -293,6 +324,8 @@ class IntegerMatmul {
         }
       }
     }
+    // Other threads may read the outputs as soon as this returns.
+    if (call.past_caches) _mm_sfence();
   }
 };
 

@@ -23,15 +23,20 @@ namespace {  // The linker must not merge the copies with and without VBMI.
 // Decoders add this bias to every level, for the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
+// Outputs of more bytes than this do not stay in a core's second-level cache.
+inline constexpr int64_t kCachedBytes = int64_t{1} << 20;
+
 // Holds the arguments, and values computed from them once, which avoids divisions in the inner
 // loops.
 struct VnniCall : PanelMatmul {
+  bool past_caches;  // The outputs are written past the caches, which could not hold them.
   int64_t step, w_groups, z_groups, x_groups;
   int x_shift;
   float unit;
 
   VnniCall(const PanelMatmul& call)
       : PanelMatmul(call),
+        past_caches(!accumulate && 4 * m * w.rows > kCachedBytes),
         step(w.trellis ? std::min<int64_t>(x.group, kF32Block) : flush_columns(w, x)),
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
@@ -70,7 +75,11 @@ struct VnniCall : PanelMatmul {
     const int64_t left = w.rows - panel * kPanelRows;
     const __mmask16 mask = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
     if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
-    _mm512_mask_storeu_ps(out, mask, sum);
+    if (past_caches && mask == 0xffff && reinterpret_cast<uintptr_t>(out) % 64 == 0) {
+      _mm512_stream_ps(out, sum);
+    } else {
+      _mm512_mask_storeu_ps(out, mask, sum);
+    }
   }
   WALSH_INLINE static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
     const uint16_t* p = values.data() + group * kPanelRows;
