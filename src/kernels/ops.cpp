@@ -88,14 +88,15 @@ const Ops& ops(Isa isa) {
   return kRefOps;
 }
 
-ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int plane_count)
-    : cols(columns), group(group_size), planes(plane_count) {
+ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int plane_count,
+                             int64_t row_stride)
+    : cols(columns), stride(row_stride ? row_stride : columns), group(group_size), planes(plane_count) {
   const auto vectors =
       checked_mul(static_cast<uint64_t>(max_m), static_cast<uint64_t>(planes), "activations");
   const auto of_vectors = [&](int64_t each) {
     return checked_mul(vectors, static_cast<uint64_t>(each), "activations");
   };
-  q = AlignedArray<int8_t>(of_vectors(cols));
+  q = AlignedArray<int8_t>(of_vectors(stride));
   scales = AlignedArray<float>(of_vectors(groups()));
   sums = AlignedArray<int32_t>(of_vectors(cols / detail::kUnitColumns));
 }

@@ -28,14 +28,18 @@ inline constexpr int kPlainGroup = 32;
 // residual of the first (scale / 254), about 15 bits together.
 struct ActivationsI8 {
   int64_t cols = 0;
+  int64_t stride = 0;  // It is the distance of rows of q.
   int group = kActivationGroup;
   int planes = 1;
-  AlignedArray<int8_t> q;      // Its shape is [m * planes][cols].
+  AlignedArray<int8_t> q;      // Its shape is [m * planes][stride], of which `cols` are used.
   AlignedArray<float> scales;  // Its shape is [m * planes][cols / group, rounded up].
   AlignedArray<int32_t> sums;  // They are sums of q over 32 columns, [m * planes][cols / 32].
 
   ActivationsI8() = default;
-  ActivationsI8(int64_t max_m, int64_t cols, int group, int planes);
+  // Rows of q are `stride` bytes apart, or without padding where it is 0.
+  ActivationsI8(int64_t max_m, int64_t cols, int group, int planes, int64_t stride = 0);
+  const int8_t* row(int64_t vector) const { return q.data() + vector * stride; }
+  int8_t* row(int64_t vector) { return q.data() + vector * stride; }
   int64_t groups() const { return (cols + group - 1) / group; }
 };
 

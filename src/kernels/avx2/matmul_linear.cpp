@@ -43,7 +43,7 @@ std::vector<Step> make_steps(const Call& call, int64_t vectors) {
   std::vector<Step> steps;
   steps.reserve(static_cast<size_t>(vectors * ceil_div(cols, call.step)));
   for (int64_t v = 0; v < vectors; ++v) {
-    const int8_t* q = call.x.q.data() + v * cols;
+    const int8_t* q = call.x.row(v);
     const int32_t* sums = call.x.sums.data() + v * (cols / kUnitColumns);
     for (int64_t c = 0; c < cols; c += call.step) {
       const int64_t end = std::min(c + call.step, cols);
@@ -73,9 +73,9 @@ class LinearProduct {
         offsets_(call.w.offset_group == 0
                      ? nullptr
                      : call.w.offsets.data() + panel * call.z_groups * kPanelRows + lane),
-        ldq_(call.x.cols),
-        q_(call.x.q.data() + v0 * ldq_),
-        ld_steps_(ceil_div(ldq_, call.step)),
+        ldq_(call.x.stride),
+        q_(call.x.row(v0)),
+        ld_steps_(ceil_div(call.x.cols, call.step)),
         steps_(steps.data() + v0 * ld_steps_),
         offset_group_(call.w.offset_group == call.w.group ? 0 : call.w.offset_group),
         unit_(call.w.code->unit) {}

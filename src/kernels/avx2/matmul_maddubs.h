@@ -96,7 +96,7 @@ template <int Vectors, int Planes, class Weights>
 void multiply_half(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0) {
   const PanelMatrix& w = call.w;
   const uint32_t* words = w.codes.data() + panel * panel_units(w) * Weights::kUnitWords;
-  const int8_t* q = call.x.q.data() + v0 * call.x.cols;
+  const int8_t* q = call.x.row(v0);
   const float* x_scales = call.x.scales.data() + v0 * call.x_groups;
   __m256 total[Vectors / Planes];
   unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm256_setzero_ps(); });
@@ -108,7 +108,7 @@ void multiply_half(const Call& call, const Weights& weights, int64_t panel, int 
       weights.decode(words, lane, [&](auto quad, __m256i levels) WALSH_INLINE {
         const __m256i magnitudes = _mm256_abs_epi8(levels);
         unroll<Vectors>([&](auto v) WALSH_INLINE {
-          acc[v] = add_dot(acc[v], levels, magnitudes, q + v * call.x.cols + u + 4 * quad);
+          acc[v] = add_dot(acc[v], levels, magnitudes, q + v * call.x.stride + u + 4 * quad);
         });
       });
       words += Weights::kUnitWords;
@@ -137,14 +137,14 @@ void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int
 template <int Vectors, int Planes>
 void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t columns, __m256 scale,
                  int64_t v0, __m256* totals) {
-  const int8_t* q = call.x.q.data() + v0 * call.x.cols + c;
+  const int8_t* q = call.x.row(v0) + c;
   __m256i acc[Vectors];
   unroll<Vectors>([&](auto v) WALSH_INLINE { acc[v] = _mm256_setzero_si256(); });
   for (int64_t i = 0; i < columns; i += kQuadColumns) {
     const __m256i weights = levels[i / kQuadColumns];
     const __m256i magnitudes = _mm256_abs_epi8(weights);
     unroll<Vectors>([&](auto v) WALSH_INLINE {
-      acc[v] = add_dot(acc[v], weights, magnitudes, q + v * call.x.cols + i);
+      acc[v] = add_dot(acc[v], weights, magnitudes, q + v * call.x.stride + i);
     });
   }
   unroll<Vectors>([&](auto v) WALSH_INLINE {

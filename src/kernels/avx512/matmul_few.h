@@ -69,7 +69,7 @@ class FewVectors {
     constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
-    const int64_t ldq = call.x.cols;
+    const int64_t ldq = call.x.stride;
     const uint32_t* words = w.codes.data() + panel * panel_units(w) * kUnitWords;
     const uint32_t* last_unit = w.codes.end() - kUnitWords;
     const int8_t* q = call.q(v0);

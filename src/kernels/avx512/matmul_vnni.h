@@ -134,7 +134,7 @@ class IntegerMatmul {
   template <int Panels, int Vectors>
   WALSH_INLINE static void sum_part(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     int32_t* sums) {
-    const int64_t ldq = s.call.x.cols;
+    const int64_t ldq = s.call.x.stride;
     const int8_t* q = s.call.q(v0) + c;
     const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * kSlabPanels;
     if constexpr (Vectors % kTileVectors == 0) {

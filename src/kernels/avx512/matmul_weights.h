@@ -44,7 +44,7 @@ struct VnniCall : PanelMatmul {
         x_shift(std::countr_zero(static_cast<unsigned>(x.group))),
         unit(level_unit(w)) {}
 
-  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
+  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.row(vector); }
   // Returns the scales of the vectors from `vector` on, which are x_groups apart.
   WALSH_INLINE const float* x_scales(int64_t vector, int64_t col) const {
     return x.scales.data() + vector * x_groups + (col >> x_shift);

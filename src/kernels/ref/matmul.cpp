@@ -62,7 +62,7 @@ float trellis_row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
       int32_t sum = 0;
       for (int64_t i = c; i < end; ++i) {
-        sum += trellis_level_at(w, panel, row, i) * x.q.data()[v * x.cols + i];
+        sum += trellis_level_at(w, panel, row, i) * x.row(v)[i];
       }
       const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(sum), factor * x_scale, y);
@@ -85,7 +85,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
     const int64_t end = std::min(c + step, w.cols);
     const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * unit;
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-      const int8_t* q = x.q.data() + v * x.cols;
+      const int8_t* q = x.row(v);
       const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(dot(w, words, lane, q, c, end)), scale * x_scale, y);
       if (w.offset_group == 0) continue;

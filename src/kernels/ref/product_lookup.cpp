@@ -84,7 +84,7 @@ void matmul_lookup(const PanelMatmul& call) {
     for (int64_t c = 0; c < w.cols; c += step) {
       const int64_t columns = std::min(step, w.cols - c);
       for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-        fill(w, x.q.data() + v * x.cols + c, columns, tables);
+        fill(w, x.row(v) + c, columns, tables);
         const float x_scale = x.scales.data()[v * x.groups() + c / x.group] * tables.step;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t panel = row / kPanelRows, lane = row % kPanelRows;

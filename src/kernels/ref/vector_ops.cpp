@@ -88,7 +88,7 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
     float first_scale = 0;
     for (int p = 0; p < out.planes; ++p) {
       const int64_t plane = t * out.planes + p;
-      int8_t* q = out.q.data() + plane * out.cols + begin;
+      int8_t* q = out.row(plane) + begin;
       int32_t* sums = out.sums.data() + plane * (out.cols / 32) + begin / 32;
       out.scales.data()[plane * out.groups() + g] = scale;
       if (used) {

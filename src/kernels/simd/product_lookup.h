@@ -26,7 +26,7 @@ void lookup_products(const PanelMatmul& call) {
     for (int64_t c = 0; c < w.cols; c += step) {
       const int64_t columns = std::min(step, w.cols - c);
       for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-        filler.fill(x.q.data() + v * x.cols + c, columns, tables);
+        filler.fill(x.row(v) + c, columns, tables);
         const float x_scale = x.scales.data()[v * x.groups() + c / x.group] * tables.step;
         for (int64_t panel = panel_begin; panel < panel_end; panel += kPanels) {
           Engine::add_group(w, tables, panel, std::min(kPanels, panel_end - panel), c, columns,

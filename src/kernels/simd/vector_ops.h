@@ -173,7 +173,7 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
     float first_scale = 0;
     for (int p = 0; p < planes; ++p) {
       const int64_t plane = t * planes + p;
-      int8_t* q = out.q.data() + plane * cols + begin;
+      int8_t* q = out.row(plane) + begin;
       int32_t* sums = out.sums.data() + plane * (cols / 32) + begin / 32;
       out.scales.data()[plane * groups + g] = scale;
       if (used) {

@@ -13,11 +13,18 @@ size_t rows_of(int64_t rows, int64_t stride) {
   return static_cast<size_t>(rows * stride);
 }
 
+// Returns a distance of rows of int8 that is an odd multiple of 64 bytes. Rows whose distance is a
+// power of two would share few sets of a cache, while a tile of a matrix unit reads 16 rows.
+int64_t int8_stride(int64_t cols) {
+  return (round_up(cols, 64) / 64 | 1) * 64;
+}
+
 }  // namespace
 
 Workspace::Workspace(const BufferShape& shape, int64_t max_rows) {
   if (shape.planes > 0) {
-    quantized = ActivationsI8(max_rows, shape.cols, shape.group, shape.planes);
+    quantized =
+        ActivationsI8(max_rows, shape.cols, shape.group, shape.planes, int8_stride(shape.cols));
   } else {
     stride = round_up(shape.cols, kRowAlignment);
     rows = AlignedArray<float>(rows_of(max_rows, stride));
@@ -25,7 +32,8 @@ Workspace::Workspace(const BufferShape& shape, int64_t max_rows) {
 }
 
 uint64_t Workspace::bytes(const BufferShape& shape, int64_t rows) {
-  return rows_of(rows, shape.cols) * (shape.planes > 0 ? static_cast<size_t>(shape.planes) : 4);
+  if (shape.planes > 0) return rows_of(rows * shape.planes, int8_stride(shape.cols));
+  return 4 * rows_of(rows, shape.cols);
 }
 
 void Workspace::copy(int64_t to, const Workspace& other, int64_t index) {
@@ -35,7 +43,8 @@ void Workspace::copy(int64_t to, const Workspace& other, int64_t index) {
     const ActivationsI8& from = other.quantized;
     const int64_t cols = from.planes * from.cols, groups = from.planes * from.groups();
     const int64_t units = cols / detail::kUnitColumns;
-    std::copy_n(from.q.data() + index * cols, cols, quantized.q.data() + to * cols);
+    const int64_t bytes = from.planes * from.stride;
+    std::copy_n(from.row(index * from.planes), bytes, quantized.row(to * from.planes));
     std::copy_n(from.scales.data() + index * groups, groups, quantized.scales.data() + to * groups);
     std::copy_n(from.sums.data() + index * units, units, quantized.sums.data() + to * units);
   }
