@@ -222,7 +222,7 @@ function(walsh_finish)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json
                                                 PkgConfig::LIBEDIT)
-    walsh_precompile(walsh_command command <CLI/CLI.hpp> <fmt/format.h> <nlohmann/json.hpp>)
+    walsh_precompile(walsh_command command <fmt/format.h> <nlohmann/json.hpp>)
     set(commit ${PROJECT_BINARY_DIR}/build_commit.cpp)
     add_custom_target(walsh_commit BYPRODUCTS ${commit}
       COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUTPUT=${commit}

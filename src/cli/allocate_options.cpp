@@ -7,7 +7,6 @@
 
 #include "base/spelling.h"
 #include "cli/interrupt.h"
-#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "walsh/error.h"
@@ -82,49 +81,40 @@ double gain(const Allocation& a) {
 
 }  // namespace
 
-void AllocateFlags::add_to(CLI::App& command) {
-  const std::string group = "Allocation: a type for every tensor";
-  CLI::Option* bpw =
-      command
-          .add_option(
-              "--bpw", bits_,
-              "Choose a type for every tensor: average bits per weight of the linear layers")
-          ->type_name("BITS")
-          ->check(CLI::Range(1.0, 16.0))
-          ->group(group);
-  command
-      .add_option("--size", size_,
-                  "Choose a type for every tensor: size of the whole file, such as 3.0GiB")
-      ->type_name("SIZE")
-      ->excludes(bpw)
-      ->group(group);
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    CLI::Option* option = command.add_option(name, value, text)->group(group);
-    refinements_.push_back(option);
-    return option;
+void AllocateFlags::add_to(Command& command) {
+  const FlagGroup group = command.group("Allocation: a type for every tensor");
+  const Flag& bpw =
+      group.add("--bpw", &bits_,
+                "Choose a type for every tensor: average bits per weight of the linear layers",
+                {.value = "BITS", .range = between(1.0, 16.0)});
+  group.add("--size", &size_,
+            "Choose a type for every tensor: size of the whole file, such as 3.0GiB",
+            {.value = "SIZE", .excluded = &bpw});
+  const auto add = [&](const char* name, const Target& target, const std::string& text,
+                       FlagRules rules = {}) {
+    const Flag& flag = group.add(name, target, text, std::move(rules));
+    refinements_.push_back(&flag);
+    return &flag;
   };
-  add("--candidates", candidates_, "Types to choose from (default: tc2 to tc4, tq4+2 and tq4+4)")
-      ->delimiter(',')
-      ->type_name("TYPES");
-  add("--allocate-text", text_, "Text to measure with (default: the model generates one)")
-      ->type_name("FILE");
-  add("--allocate-tokens", tokens_,
-      "Tokens for the search; the result is checked on as many others")
-      ->check(CLI::Range(512, 1 << 24))
-      ->capture_default_str();
-  add("--sensitivity", sensitivity_, "File for the measured sensitivities, which later runs reuse")
-      ->type_name("FILE");
-  add("--allocate-evals", evaluations_,
-      "Variations of the first choice to measure on the whole model")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
+  add("--candidates", &candidates_, "Types to choose from (default: tc2 to tc4, tq4+2 and tq4+4)",
+      {.value = "TYPES", .at_commas = true});
+  add("--allocate-text", &text_, "Text to measure with (default: the model generates one)",
+      {.value = "FILE"});
+  add("--allocate-tokens", &tokens_,
+      "Tokens for the search; the result is checked on as many others",
+      {.shown = true, .range = between(512, 1 << 24)});
+  add("--sensitivity", &sensitivity_, "File for the measured sensitivities, which later runs reuse",
+      {.value = "FILE"});
+  add("--allocate-evals", &evaluations_,
+      "Variations of the first choice to measure on the whole model",
+      {.shown = true, .range = between(0, 1000)});
 }
 
 void AllocateFlags::refuse_without_target() const {
   if (given()) return;
-  for (const CLI::Option* option : refinements_) {
-    if (option->count() == 0) continue;
-    throw Error(ErrorCode::usage, option->get_name(), "works only with --bpw or --size");
+  for (const Flag* flag : refinements_) {
+    if (flag->given())
+      throw Error(ErrorCode::usage, flag->name(), "works only with --bpw or --size");
   }
 }
 

@@ -1,18 +1,18 @@
 // Defines the flags of `walsh quantize` for bit allocation, and reports about it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "api/allocation.h"
+#include "cli/flags.h"
 #include "io/json.h"
 
 namespace walsh::cli {
 
 class AllocateFlags {
  public:
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
 
   // Returns whether --bpw or --size was given.
   bool given() const { return bits_ != 0 || !size_.empty(); }
@@ -30,7 +30,7 @@ class AllocateFlags {
  private:
   bool knows_sensitivity() const;
 
-  std::vector<const CLI::Option*> refinements_;
+  std::vector<const Flag*> refinements_;
   double bits_ = 0;
   std::vector<std::string> candidates_;
   std::string size_, text_, sensitivity_;

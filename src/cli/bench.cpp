@@ -370,12 +370,12 @@ int bench(const Options& options) {
 }
 
 // Refuses flags that belong to another kind of benchmark.
-void refuse_others(const CLI::App& command, const Options& options) {
+void refuse_others(const Command& command, const Options& options) {
   const bool single = options.kernels || options.formats || options.count;
   const bool of_model = !options.model.path.empty() || !options.synthetic.empty();
   const auto refuse = [&](std::initializer_list<const char*> flags, const char* needs) {
     for (const char* flag : flags)
-      if (command.get_option(flag)->count() > 0)
+      if (command.given(flag))
         throw Error(ErrorCode::usage, flag, std::string("works only with ") + needs);
   };
   if (!single || (options.count && of_model))
@@ -390,83 +390,51 @@ void refuse_others(const CLI::App& command, const Options& options) {
     refuse({"--n-prompt", "--n-gen", "--n-depth", "--parallel"}, "the benchmark of a whole model");
 }
 
-void add_counts(CLI::App& command, const std::string& name, std::vector<int64_t>& counts,
-                const std::string& help, const CLI::Range& range) {
-  command.add_option(name, counts, help)
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->check(range);
-}
-
-void add_kernel_options(CLI::App& command, Options& options) {
-  const std::string group = "Kernels";
-  command.add_flag("--kernels", options.kernels, "Measure single matrix products")->group(group);
-  command
-      .add_flag("--formats", options.formats,
-                "Time encoding on one core, decoding from its second-level cache and reading from "
-                "memory, for all formats or --types")
-      ->group(group);
-  command.add_option("--types", options.types, "Formats, comma-separated")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  command.add_option("--shapes", options.shapes, "KxN, comma-separated")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--batches", options.batches, "Vectors per product, comma-separated")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 16))
-      ->group(group);
+void add_kernel_options(const FlagGroup& group, Options& options) {
+  group.add("--kernels", &options.kernels, "Measure single matrix products");
+  group.add("--formats", &options.formats,
+            "Time encoding on one core, decoding from its second-level cache and reading from "
+            "memory, for all formats or --types");
+  group.add("--types", &options.types, "Formats, comma-separated", {.at_commas = true});
+  group.add("--shapes", &options.shapes, "KxN, comma-separated",
+            {.shown = true, .at_commas = true});
+  group.add("--batches", &options.batches, "Vectors per product, comma-separated",
+            {.shown = true, .range = between(1, 1 << 16), .at_commas = true});
 }
 
 }  // namespace
 
-Action add_bench(CLI::App& command) {
+Action add_bench(Command& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_model_to(command, false);
-  const CLI::Range tokens(0, 1 << 20);
-  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, comma-separated; 0: none",
-             tokens);
-  add_counts(command, "-n,--n-gen", options->generations,
-             "Generated tokens, comma-separated; 0: none", tokens);
-  add_counts(command, "-d,--n-depth", options->depths,
-             "Tokens in the cache before each test, comma-separated", tokens);
-  add_counts(command, "--parallel", options->parallel,
-             "Sequences generated together, comma-separated", CLI::Range(1, 256));
-  command.add_option("-t,--threads", options->threads, "Numbers of threads, comma-separated")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1024));
-  command.add_option("-r,--repetitions", options->repetitions, "Repetitions of each test")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command.add_option("-o,--output", options->output, "md, csv or json")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"md", "csv", "json"}));
-  command
-      .add_option("--synthetic", options->synthetic,
-                  "A random model of this shape: " + synthetic_shapes())
-      ->type_name("SHAPE");
-  command
-      .add_option("--type", options->type,
-                  "Type of the random model; several, comma-separated: its matrices alternate")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->type_name("TYPE");
-  command
-      .add_option("--end-type", options->end_type,
-                  "Type of its embedding and head (default: the first of --type)")
-      ->type_name("TYPE");
-  command.add_flag("--count", options->count,
-                   "Count the multiplications, additions, look-ups and rotations per token of each "
-                   "layer instead of measuring times; without a model, for --types and --shapes");
-  add_kernel_options(command, *options);
+  const FlagGroup group = command.group("Options");
+  const auto add_counts = [&](const char* names, std::vector<int64_t>* counts, const char* help,
+                              const Range& range = between(0, 1 << 20)) {
+    group.add(names, counts, help, {.shown = true, .range = range, .at_commas = true});
+  };
+  add_counts("-p,--n-prompt", &options->prompts, "Prompt lengths, comma-separated; 0: none");
+  add_counts("-n,--n-gen", &options->generations, "Generated tokens, comma-separated; 0: none");
+  add_counts("-d,--n-depth", &options->depths,
+             "Tokens in the cache before each test, comma-separated");
+  add_counts("--parallel", &options->parallel, "Sequences generated together, comma-separated",
+             between(1, 256));
+  group.add("-t,--threads", &options->threads, "Numbers of threads, comma-separated",
+            {.range = between(1, 1024), .at_commas = true});
+  group.add("-r,--repetitions", &options->repetitions, "Repetitions of each test",
+            {.shown = true, .range = between(1, 1000)});
+  group.add("-o,--output", &options->output, "md, csv or json",
+            {.shown = true, .choices = {"md", "csv", "json"}});
+  group.add("--synthetic", &options->synthetic,
+            "A random model of this shape: " + synthetic_shapes(), {.value = "SHAPE"});
+  group.add("--type", &options->type,
+            "Type of the random model; several, comma-separated: its matrices alternate",
+            {.value = "TYPE", .shown = true, .at_commas = true});
+  group.add("--end-type", &options->end_type,
+            "Type of its embedding and head (default: the first of --type)", {.value = "TYPE"});
+  group.add("--count", &options->count,
+            "Count the multiplications, additions, look-ups and rotations per token of each layer "
+            "instead of measuring times; without a model, for --types and --shapes");
+  add_kernel_options(command.group("Kernels"), *options);
   return [options, &command] {
     refuse_others(command, *options);
     return bench(*options);

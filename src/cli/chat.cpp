@@ -13,11 +13,10 @@
 #include "api/outputs.h"
 #include "base/spelling.h"
 #include "cli/conversation.h"
-#include "cli/images.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
-#include "cli/notes.h"
 #include "cli/output.h"
+#include "cli/prompt_inputs.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "io/printable.h"
@@ -40,19 +39,6 @@ std::pair<std::string, std::string> split_word(std::string line) {
   const size_t end = line.find(' ');
   const size_t rest = line.find_first_not_of(' ', end);
   return {line.substr(0, end), rest == line.npos ? "" : line.substr(rest)};
-}
-
-// Returns the names that /set takes.
-std::vector<std::string> generation_option_names() {
-  GenerationOptions options;
-  CLI::App flags("settings");
-  flags.set_help_flag();
-  add_generation_options(flags, options);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : flags.get_options())
-    for (const std::string& name : option->get_lnames())
-      names.push_back(name);
-  return names;
 }
 
 class Chat {

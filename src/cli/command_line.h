@@ -1,30 +1,26 @@
-// Prepares the arguments for the parser, and explains what it rejects.
+// Prepares the arguments for the parser (cli/parser.h).
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
+
 namespace walsh::cli {
 
-// Limits every flag to one value each time it is given. Otherwise `--api-key KEY MODEL` would take
-// the MODEL as a second key.
-void limit_to_one_value(CLI::App& command);
-
 struct Arguments {
-  std::vector<std::string> texts;  // they are in CLI11's order, the last argument first
+  std::vector<std::string> texts;
   std::vector<std::string> notes;  // they tell of flags without effect
 };
 
 // Returns the arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and
-// flags of llama.cpp without effect are removed (cli/other_flags.h). Throws usage for -hf and
-// similar flags, which CLI11 would read as `-h f`.
-Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv);
+// flags of llama.cpp without effect are removed (take_other_flags). Throws usage for -hf and
+// similar flags, which the parser would read as `-h f`.
+Arguments parser_arguments(const Command& program, int argc, const char* const* argv);
 
-// Returns what is wrong with a command line that the parser rejects.
-std::string problem_text(const CLI::ParseError& error);
-
-// Returns the first argument that no command accepts.
-std::string unexpected_text(const CLI::App& root);
+// Removes flags of llama.cpp that have no effect here, and that `command` does not have, from its
+// arguments after `first`. Returns a note for each, in the order they were typed.
+std::vector<std::string> take_other_flags(const Command& command, size_t first,
+                                          std::vector<std::string>& arguments);
 
 }  // namespace walsh::cli

@@ -1,9 +1,10 @@
-// Describes the commands and flags of the parser, for completions and manual pages.
+// Describes commands and flags as help, completions and manual pages list them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "cli/flags.h"
 
 namespace walsh::cli {
 
@@ -25,8 +26,9 @@ struct CommandDescription {
   std::vector<FlagDescription> flags;  // they are in the order of --help
 };
 
-// Returns the program first, then the commands that --help lists.
-std::vector<CommandDescription> describe_commands(const CLI::App& root);
+CommandDescription describe(const Command& command);
+// Returns the program first, then its commands.
+std::vector<CommandDescription> describe_commands(const Command& program);
 
 // These two return completion scripts for shells.
 std::string bash_completions(const std::vector<CommandDescription>& commands);

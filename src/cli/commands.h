@@ -2,26 +2,27 @@
 // when it is chosen. There is one file per command.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+#include "cli/flags.h"
 
 namespace walsh::cli {
 
 // Returns a command's exit status; throws walsh::Error.
 using Action = std::function<int()>;
 
-Action add_quantize(CLI::App& command);
-Action add_eval(CLI::App& command);
-Action add_run(CLI::App& command);
-Action add_embed(CLI::App& command);
-Action add_serve(CLI::App& command);
-Action add_bench(CLI::App& command);
-Action add_inspect(CLI::App& command);
-Action add_formats(CLI::App& command);
-Action add_list(CLI::App& command);
-Action add_devices(CLI::App& command);
-Action add_help(CLI::App& command);
-Action add_man(CLI::App& command);
-Action add_completions(CLI::App& command);
+Action add_quantize(Command& command);
+Action add_eval(Command& command);
+Action add_run(Command& command);
+Action add_embed(Command& command);
+Action add_serve(Command& command);
+Action add_bench(Command& command);
+Action add_inspect(Command& command);
+Action add_formats(Command& command);
+Action add_list(Command& command);
+Action add_devices(Command& command);
+Action add_help(Command& command);
+Action add_man(Command& command);
+Action add_completions(Command& command);
 
 }  // namespace walsh::cli

@@ -52,9 +52,9 @@ int list_devices(bool json) {
 
 }  // namespace
 
-Action add_devices(CLI::App& command) {
+Action add_devices(Command& command) {
   const auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "As JSON");
+  command.add("--json", json.get(), "As JSON");
   return [json] { return list_devices(*json); };
 }
 

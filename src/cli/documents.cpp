@@ -44,20 +44,17 @@ void write_all(const Commands& commands, const fs::path& share) {
 
 }  // namespace
 
-Action add_man(CLI::App& command) {
+Action add_man(Command& command) {
   const auto name = std::make_shared<std::string>(), share = std::make_shared<std::string>();
-  command.add_option("COMMAND", *name, "Command whose page to print; without one, the program's");
-  command
-      .add_option("--install", *share,
-                  "Write all pages and completions below this folder (PREFIX/share)")
-      ->type_name("DIR");
-  const CLI::App* root = command.get_parent();
-  return [=] {
-    const Commands commands = describe_commands(*root);
+  command.add("COMMAND", name.get(), "Command whose page to print; without one, the program's");
+  command.add("--install", share.get(),
+              "Write all pages and completions below this folder (PREFIX/share)", {.value = "DIR"});
+  return [=, &program = *command.program] {
+    const Commands commands = describe_commands(program);
     if (share->empty()) {
       if (std::none_of(commands.begin(), commands.end(),
                        [&](const CommandDescription& c) { return c.name == *name; }))
-        throw Error(ErrorCode::usage, "command line", no_such_command(*root, *name));
+        throw Error(ErrorCode::usage, "command line", no_such_command(program, *name));
       write_result(manual_page(commands, *name));
     } else {
       write_all(commands, *share);
@@ -66,14 +63,12 @@ Action add_man(CLI::App& command) {
   };
 }
 
-Action add_completions(CLI::App& command) {
+Action add_completions(Command& command) {
   const auto shell = std::make_shared<std::string>();
-  command.add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  const CLI::App* root = command.get_parent();
-  return [=] {
-    write_result(completions(describe_commands(*root), *shell));
+  command.add("SHELL", shell.get(), "bash, zsh or fish",
+              {.required = true, .choices = {"bash", "zsh", "fish"}});
+  return [=, &program = *command.program] {
+    write_result(completions(describe_commands(program), *shell));
     return 0;
   };
 }

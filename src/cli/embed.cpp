@@ -84,36 +84,24 @@ int embed(const Options& options) {
 
 }  // namespace
 
-Action add_embed(CLI::App& command) {
+Action add_embed(Command& command) {
   const auto options = std::make_shared<Options>();
   options->batch.kept = 1;
   options->model.add_to(command);
-  command.add_option("TEXT", options->texts,
-                     "Texts; without them, the lines of standard input are the texts");
+  command.add("TEXT", &options->texts,
+              "Texts; without them, the lines of standard input are the texts");
   add_pooling(command, options->embedding.pooling);
-  const std::string group = "Embeddings";
-  command
-      .add_flag_function(
-          "--normalize,!--no-normalize",
-          [options](int64_t times) { options->embedding.normalize = times > 0; },
-          "Give embeddings unit length; default: as the model's files say, otherwise yes")
-      ->group(group);
-  command
-      .add_option("--dimensions", options->embedding.dimensions,
-                  "Only the first N values, of unit length again; 0: all")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 20))
-      ->group(group);
-  command
-      .add_option("-c,--ctx,--ctx-size", options->batch.context,
-                  "Context of each text in tokens; 0: the model's, at most 4096")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->group(group);
-  command.add_option("-P,--parallel", options->batch.running, "Texts evaluated together")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kCpuRows))
-      ->group(group);
+  const FlagGroup group = command.group("Embeddings");
+  group.add("--normalize,!--no-normalize", &options->embedding.normalize,
+            "Give embeddings unit length; default: as the model's files say, otherwise yes");
+  group.add("--dimensions", &options->embedding.dimensions,
+            "Only the first N values, of unit length again; 0: all",
+            {.shown = true, .range = between(0, 1 << 20)});
+  group.add("-c,--ctx,--ctx-size", &options->batch.context,
+            "Context of each text in tokens; 0: the model's, at most 4096",
+            {.shown = true, .range = between(int64_t{0}, int64_t{1} << 40)});
+  group.add("-P,--parallel", &options->batch.running, "Texts evaluated together",
+            {.shown = true, .range = between(int64_t{1}, kCpuRows)});
   return [options] { return embed(*options); };
 }
 

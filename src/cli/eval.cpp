@@ -19,6 +19,7 @@
 #include "eval/evaluator.h"
 #include "text/text_file.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 namespace {
@@ -66,23 +67,22 @@ EvalSubject describe(const Options& options, const LoadedModel& model) {
 }
 
 // Refuses flags that a file of log-probabilities answers, and a text that is missing.
-void check_text(const CLI::App& command) {
-  if (command.get_option("--kl-divergence-base")->count() == 0) {
-    if (command.get_option("--text")->count() == 0)
+void check_text(const Command& command) {
+  if (!command.given("--kl-divergence-base")) {
+    if (!command.given("--text"))
       throw Error(ErrorCode::usage, "command line", "--text is required");
     return;
   }
   for (const char* flag : {"--text", "--reference", "--ctx", "--stride", "--full"})
-    if (command.get_option(flag)->count() > 0)
+    if (command.given(flag))
       throw Error(ErrorCode::usage, flag, "is what the file of --kl-divergence-base says");
 }
 
 // Refuses flags that need a reference.
-void refuse_without_reference(const CLI::App& command) {
-  if (command.get_option("--reference")->count() > 0) return;
+void refuse_without_reference(const Command& command) {
+  if (command.given("--reference")) return;
   for (const char* flag : {"--reference-device", "--reference-activations"})
-    if (command.get_option(flag)->count() > 0)
-      throw Error(ErrorCode::usage, flag, "works only with --reference");
+    if (command.given(flag)) throw Error(ErrorCode::usage, flag, "works only with --reference");
 }
 
 // Prints a line per window on a terminal, or if asked to.
@@ -162,41 +162,32 @@ int evaluate_command(const Options& options) {
 
 }  // namespace
 
-Action add_eval(CLI::App& command) {
+Action add_eval(Command& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_to(command);
-  command.add_option("-f,--text", options->text, "Text to measure on")->type_name("FILE");
-  command
-      .add_option("--kl-divergence-base", options->base,
-                  "Compare with log-probabilities that llama-perplexity wrote, on its text")
-      ->type_name("FILE");
-  find_in_cache(*command
-                     .add_option("--reference", options->reference,
-                                 "Compare with this model: a walsh file or a folder, run as it is")
-                     ->type_name("MODEL"));
-  command
-      .add_option("--reference-device", options->reference_device,
-                  "Device of the reference (default: that of the model)")
-      ->type_name("DEVICE");
-  command
-      .add_option("--reference-activations", options->reference_activations,
-                  "Activations of the reference, as in --activations")
-      ->transform(activation_modes())
-      ->capture_default_str();
-  command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
-  command
-      .add_option("--chunks", options->chunks, "Measure at most this many windows (default: all)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  CLI::Option* stride = command
-                            .add_option("--stride", options->stride,
-                                        "Start a window every N tokens; each token is scored once")
-                            ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command
-      .add_flag("--full", options->full,
-                "Score all tokens of a window except the first, instead of its second half")
-      ->excludes(stride);
-  command.add_flag("--json", options->json, "Print the result as one JSON object");
-  command.add_flag("-v,--verbose", options->verbose, "Print a line per window on standard error");
+  command.add("-f,--text", &options->text, "Text to measure on", {.value = "FILE"});
+  command.add("--kl-divergence-base", &options->base,
+              "Compare with log-probabilities that llama-perplexity wrote, on its text",
+              {.value = "FILE"});
+  command.add("--reference", &options->reference,
+              "Compare with this model: a walsh file or a folder, run as it is",
+              {.value = "MODEL", .replacement = found_model});
+  command.add("--reference-device", &options->reference_device,
+              "Device of the reference (default: that of the model)", {.value = "DEVICE"});
+  command.add("--reference-activations", &options->reference_activations,
+              "Activations of the reference, as in --activations",
+              {.shown = true, .choices = activation_modes(), .any_case = true});
+  command.add("-c,--ctx", &options->ctx, "Tokens per window", {.shown = true});
+  command.add("--chunks", &options->chunks, "Measure at most this many windows (default: all)",
+              {.range = between(int64_t{0}, int64_t{1} << 40)});
+  const Flag& stride = command.add("--stride", &options->stride,
+                                   "Start a window every N tokens; each token is scored once",
+                                   {.range = between(int64_t{1}, int64_t{1} << 40)});
+  command.add("--full", &options->full,
+              "Score all tokens of a window except the first, instead of its second half",
+              {.excluded = &stride});
+  command.add("--json", &options->json, "Print the result as one JSON object");
+  command.add("-v,--verbose", &options->verbose, "Print a line per window on standard error");
   return [options, &command] {
     check_text(command);
     refuse_without_reference(command);

@@ -269,25 +269,21 @@ int formats(const Options& options) {
 
 }  // namespace
 
-Action add_formats(CLI::App& command) {
+Action add_formats(Command& command) {
   const auto options = std::make_shared<Options>();
-  CLI::Option* names = command.add_option(
-      "NAME", options->names, "Types to measure (default: a list of all, and of the cache types)");
-  command
-      .add_flag("--cache", options->cache, "List only the types of the cache of keys and values")
-      ->excludes(names);
-  command
-      .add_flag("--kernels", options->kernels,
-                "List which kernels of CPUs and GPUs compute with which type")
-      ->excludes(names);
-  command.add_flag("--measure", options->measure,
-                   "Measure the error of all types, for three distributions of weights");
-  command.add_flag(
-      "--check", options->check,
-      "Fail if a type misses its error bound with any instruction set of this machine");
-  command.add_flag("--variants", options->variants, "List, or measure, the variants of types, too")
-      ->excludes(names);
-  command.add_flag("--json", options->json, "The table as JSON");
+  const Flag& names = command.add(
+      "NAME", &options->names, "Types to measure (default: a list of all, and of the cache types)");
+  command.add("--cache", &options->cache, "List only the types of the cache of keys and values",
+              {.excluded = &names});
+  command.add("--kernels", &options->kernels,
+              "List which kernels of CPUs and GPUs compute with which type", {.excluded = &names});
+  command.add("--measure", &options->measure,
+              "Measure the error of all types, for three distributions of weights");
+  command.add("--check", &options->check,
+              "Fail if a type misses its error bound with any instruction set of this machine");
+  command.add("--variants", &options->variants, "List, or measure, the variants of types, too",
+              {.excluded = &names});
+  command.add("--json", &options->json, "The table as JSON");
   options->machine.add_to(command);
   return [options] { return formats(*options); };
 }

@@ -12,6 +12,7 @@
 #include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/parser.h"
 
 namespace walsh::cli {
 namespace {
@@ -78,16 +79,11 @@ std::string heading(const std::string& text) {
                      color_code(STDOUT_FILENO, Color::none));
 }
 
-const CLI::App* chosen_of(const CLI::App& root) {
-  const auto chosen = root.get_subcommands();
-  return chosen.empty() ? nullptr : chosen.front();
-}
-
-std::string program_help(const CLI::App& root) {
-  std::string text = root.get_description() + "\n" + heading("Usage:") +
-                     "  walsh COMMAND [OPTIONS]\n" + heading("Subcommands:");
-  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; }))
-    text += fmt::format("  {:<12} {}\n", command->get_name(), command->get_description());
+std::string program_help(const Command& program) {
+  std::string text = program.help + "\n" + heading("Usage:") + "  walsh COMMAND [OPTIONS]\n" +
+                     heading("Subcommands:");
+  for (const Command& command : program.commands)
+    text += fmt::format("  {:<12} {}\n", command.name, command.help);
   return text + heading("Examples:") +
          "  walsh quantize MODEL                            which types fit this machine\n"
          "  walsh quantize MODEL model.gguf --type tq4      compress a checkpoint\n"
@@ -106,59 +102,54 @@ std::string flag_line(const FlagDescription& flag) {
   return fmt::format("  {:<30}{}{}\n", names, gap, flag.help);
 }
 
-std::string command_help(const CLI::App& root, const CLI::App& command, const Brief& brief) {
-  const auto commands = describe_commands(root);
-  const auto described =
-      std::find_if(commands.begin(), commands.end(),
-                   [&](const CommandDescription& c) { return c.name == command.get_name(); });
-  std::string usage = "  walsh " + command.get_name(), flags;
-  for (const FlagDescription& flag : described->flags) {
+std::string command_help(const Command& command, const Brief& brief) {
+  const CommandDescription described = describe(command);
+  std::string usage = "  walsh " + command.name, flags;
+  for (const FlagDescription& flag : described.flags) {
     if (!flag.positional) continue;
     usage += flag.required ? " " + flag.names[0] : " [" + flag.names[0] + "]";
     flags += flag_line(flag);
   }
   for (const std::string_view wanted : brief.flags)
-    for (const FlagDescription& flag : described->flags)
+    for (const FlagDescription& flag : described.flags)
       if (!flag.positional &&
           std::find(flag.names.begin(), flag.names.end(), wanted) != flag.names.end())
         flags += flag_line(flag);
   return fmt::format("{}\n{}{} [OPTIONS]\n{}{}{}{}\nwalsh {} --help-all lists all flags.\n",
-                     command.get_description(), heading("Usage:"), usage, heading("Examples:"),
-                     brief.examples, heading("Most used:"), flags, command.get_name());
+                     command.help, heading("Usage:"), usage, heading("Examples:"), brief.examples,
+                     heading("Most used:"), flags, command.name);
 }
 
 }  // namespace
 
-std::string short_help(const CLI::App& root) {
-  const CLI::App* command = chosen_of(root);
-  if (command == nullptr) return program_help(root);
+std::string short_help(Command& program, const Command* command) {
+  if (command == nullptr) return program_help(program);
   for (const Brief& brief : briefs())
-    if (brief.command == command->get_name()) return command_help(root, *command, brief);
-  return command->help("walsh");
+    if (brief.command == command->name) return command_help(*command, brief);
+  return full_help(program, command);
 }
 
 // The command's arguments are read like those of --help, before the parser sees them
 // (cli/command_line.h).
-Action add_help(CLI::App& command) {
+Action add_help(Command& command) {
   const auto name = std::make_shared<std::string>();
-  command.add_option("COMMAND", *name, "Command (default: walsh itself)");
+  command.add("COMMAND", name.get(), "Command (default: walsh itself)");
   return [name] { return 0; };
 }
 
-std::string no_such_command(const CLI::App& root, const std::string& name) {
+std::string no_such_command(const Command& program, const std::string& name) {
   std::vector<std::string> names;
-  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const Command& command : program.commands)
+    names.push_back(command.name);
   const std::string meant = did_you_mean(name, names);
   return fmt::format("there is no command {}{}", name,
                      meant.empty() ? "; walsh help lists them" : meant);
 }
 
-std::string no_such_flag(const CLI::App& command, const std::string& name) {
+std::string no_such_flag(const Command& command, const std::string& name) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& known : option->get_lnames())
-      names.push_back("--" + known);
+  for (const Flag& flag : command.flags)
+    names.insert(names.end(), flag.longs.begin(), flag.longs.end());
   return fmt::format("there is no flag {}{}", name, did_you_mean(name, names));
 }
 

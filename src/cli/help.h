@@ -2,17 +2,18 @@
 // examples. The flag --help-all lists all flags.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include "cli/flags.h"
 
 namespace walsh::cli {
 
-// Returns the help of the program, or of the command that was chosen.
-std::string short_help(const CLI::App& root);
+// Returns the help of the program, or of its command if that is not null.
+std::string short_help(Command& program, const Command* command);
 
 // Returns the message about an unknown command or flag, with a suggestion; `command` is the chosen
 // command or the program.
-std::string no_such_command(const CLI::App& root, const std::string& name);
-std::string no_such_flag(const CLI::App& command, const std::string& name);
+std::string no_such_command(const Command& program, const std::string& name);
+std::string no_such_flag(const Command& command, const std::string& name);
 
 }  // namespace walsh::cli

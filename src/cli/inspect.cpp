@@ -11,13 +11,10 @@
 #include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
-#include "cli/inspect_folder.h"
-#include "cli/inspect_gguf.h"
+#include "cli/inspect.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
-#include "cli/notes.h"
 #include "cli/output.h"
-#include "cli/rotation_text.h"
 #include "cli/terminal.h"
 #include "codec/encode/bounds.h"
 #include "import/gguf_checkpoint.h"
@@ -25,6 +22,7 @@
 #include "io/printable.h"
 #include "quantize/file/verify.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 #include "weights/open.h"
 #include "weights/walsh_file.h"
 
@@ -207,16 +205,15 @@ int inspect(const Options& options) {
 
 }  // namespace
 
-Action add_inspect(CLI::App& command) {
+Action add_inspect(Command& command) {
   const auto options = std::make_shared<Options>();
-  find_in_cache(
-      *command.add_option("FILE", options->file, "A model: a file, folder, or name (walsh list)")
-           ->required());
-  command.add_flag("--check", options->check, "Verify the checksum of every tensor");
-  find_in_cache(*command.add_option(
-      "--source", options->source,
-      "With --check: measure every error again, against the checkpoint it was made from"));
-  command.add_flag("--json", options->json, "Everything as JSON");
+  command.add("FILE", &options->file, "A model: a file, folder, or name (walsh list)",
+              {.required = true, .replacement = found_model});
+  command.add("--check", &options->check, "Verify the checksum of every tensor");
+  command.add("--source", &options->source,
+              "With --check: measure every error again, against the checkpoint it was made from",
+              {.replacement = found_model});
+  command.add("--json", &options->json, "Everything as JSON");
   options->machine.add_to(command);
   return [options] { return inspect(*options); };
 }

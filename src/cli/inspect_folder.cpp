@@ -1,13 +1,11 @@
-#include "cli/inspect_folder.h"
+#include "cli/inspect.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "cli/notes.h"
 #include "cli/output.h"
-#include "cli/rotation_text.h"
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "io/printable.h"

@@ -1,4 +1,4 @@
-#include "cli/inspect_gguf.h"
+#include "cli/inspect.h"
 
 #include <fmt/format.h>
 

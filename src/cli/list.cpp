@@ -55,9 +55,9 @@ int list_models(bool json) {
 
 }  // namespace
 
-Action add_list(CLI::App& command) {
+Action add_list(Command& command) {
   const auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "As JSON");
+  command.add("--json", json.get(), "As JSON");
   return [json] { return list_models(*json); };
 }
 

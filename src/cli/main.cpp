@@ -5,7 +5,6 @@
 #include <exception>
 #include <filesystem>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +14,8 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/notes.h"
 #include "cli/output.h"
+#include "cli/parser.h"
 #include "cli/process.h"
 #include "cli/recipe_options.h"
 #include "walsh/error.h"
@@ -25,17 +24,14 @@
 namespace walsh::cli {
 namespace {
 
-struct Command {
-  CLI::App* app;
-  Action action;
-};
+constexpr const char* kHelp = "Print this help message and exit";
 
 int fail(ErrorCode code, const std::string& where, const std::string& reason) {
   return report(Error(code, where, reason));
 }
 
-std::vector<Command> add_commands(CLI::App& app) {
-  using Adder = Action (*)(CLI::App&);
+void add_commands(Command& program) {
+  using Adder = Action (*)(Command&);
   const std::pair<const char*, std::pair<const char*, Adder>> table[] = {
       {"quantize", {"Compress a checkpoint into one file", add_quantize}},
       {"eval", {"Measure perplexity, and the KL divergence from another model", add_eval}},
@@ -52,55 +48,45 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"completions",
        {"Print completions for a shell: source <(walsh completions bash)", add_completions}},
   };
-  std::vector<Command> commands;
   for (const auto& [name, entry] : table) {
-    CLI::App* command = app.add_subcommand(name, entry.first);
-    command->set_help_all_flag("--help-all", "All flags");
-    commands.push_back({command, entry.second(*command)});
-    limit_to_one_value(*command);
+    Command& command = program.commands.emplace_back();
+    command.name = name;
+    command.help = entry.first;
+    command.program = &program;
+    command.add("-h,--help", Help::brief, kHelp);
+    command.add("--help-all", Help::all, "All flags");
+    command.action = entry.second(command);
   }
-  return commands;
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("walsh compresses language models and runs them.", "walsh");
+  Command program;
+  program.help = "walsh compresses language models and runs them.";
+  program.footer = type_list();
   bool version = false, verbose = false;
-  CLI::Option* asked = app.add_flag("-V,--version", version,
-                                    "Show the version, and instruction sets of this machine");
-  app.add_flag("--verbose", verbose, "With --version: also commit, compiler, CUDA")->needs(asked);
-  app.require_subcommand(0, 1);
-  const std::vector<Command> commands = add_commands(app);
-  app.set_help_all_flag("--help-all", "Show this help, and the types");
-  app.footer(type_list());  // this is added last, since commands would inherit it
-  try {
-    Arguments arguments = parser_arguments(app, argc, argv);
-    app.parse(std::move(arguments.texts));
-    print_notes(arguments.notes);
-  } catch (const CLI::CallForHelp&) {
-    write_help(short_help(app));
+  program.add("-h,--help", Help::brief, kHelp);
+  const Flag& asked = program.add("-V,--version", &version,
+                                  "Show the version, and instruction sets of this machine");
+  program.add("--verbose", &verbose, "With --version: also commit, compiler, CUDA",
+              {.needed = &asked});
+  program.add("--help-all", Help::all, "Show this help, and the types");
+  add_commands(program);
+  Arguments arguments = parser_arguments(program, argc, argv);
+  const Parsed parsed = parse(program, std::move(arguments.texts));
+  if (parsed.help == Help::brief) {
+    write_help(short_help(program, parsed.command));
     return 0;
-  } catch (const CLI::CallForAllHelp&) {
-    const auto chosen = app.get_subcommands();
-    write_result(chosen.empty() ? app.help("", CLI::AppFormatMode::Normal)
-                                : chosen.front()->help("walsh"));
-    return 0;
-  } catch (const CLI::Success& e) {
-    std::ostringstream text;
-    app.exit(e, text, text);
-    write_result(text.str());
-    return 0;
-  } catch (const CLI::ExtrasError&) {
-    return fail(ErrorCode::usage, "command line", unexpected_text(app));
-  } catch (const CLI::ParseError& e) {
-    return fail(ErrorCode::usage, "command line", problem_text(e));
   }
+  if (parsed.help == Help::all) {
+    write_result(full_help(program, parsed.command));
+    return 0;
+  }
+  print_notes(arguments.notes);
   if (version) {
     write_result((verbose ? verbose_version_text() : version_text()) + "\n");
     return 0;
   }
-  for (const Command& command : commands) {
-    if (command.app->parsed()) return command.action();
-  }
+  if (parsed.command != nullptr) return parsed.command->action();
   return fail(ErrorCode::usage, "command line", "a command is missing; walsh help lists them");
 }
 

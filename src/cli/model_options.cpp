@@ -11,7 +11,7 @@
 #include "base/cuda/first_device.h"
 #include "base/stop.h"
 #include "cli/interrupt.h"
-#include "cli/notes.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "codec/kernels.h"
 #include "weights/hub_cache.h"
@@ -41,13 +41,11 @@ int64_t parse_layers(const std::string& text) {
   return text == "auto" ? kPlanned : std::stoll(text);
 }
 
-CLI::Validator layers_or_auto() {
-  const auto check = [](const std::string& text) {
-    const bool number = !text.empty() && text.size() < 7 &&
-                        text.find_first_not_of("0123456789") == std::string::npos;
-    return number || text == "auto" ? std::string() : text + " is neither auto nor a number";
-  };
-  return {check, "N"};
+// Says why a text is no number of layers, if it is none.
+std::string problem_of_layers(const std::string& text) {
+  const bool number =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+  return number || text == "auto" ? "" : text + " is neither auto nor a number";
 }
 
 LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use) {
@@ -62,18 +60,20 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
 
 }  // namespace
 
-void MachineOptions::add_to(CLI::App& command) {
-  command
-      .add_option("-t,--threads", threads, "Threads (default: one per core, not per hyperthread)")
-      ->check(CLI::Range(1, 1024))
-      ->group("Machine");
+void MachineOptions::add_to(Command& command) {
+  add_threads_to(command);
   add_isa_to(command);
 }
 
-void MachineOptions::add_isa_to(CLI::App& command) {
-  command.add_option("--isa", isa, "Instruction set: ref, avx2, avx512, avx512vbmi, amx")
-      ->group("Machine")
-      ->type_name("ISA");
+void MachineOptions::add_threads_to(Command& command) {
+  command.group("Machine").add("-t,--threads", &threads,
+                               "Threads (default: one per core, not per hyperthread)",
+                               {.range = between(1, 1024)});
+}
+
+void MachineOptions::add_isa_to(Command& command) {
+  command.group("Machine").add("--isa", &isa, "Instruction set: ref, avx2, avx512, avx512vbmi, amx",
+                               {.value = "ISA"});
 }
 
 void MachineOptions::apply() const {
@@ -81,130 +81,81 @@ void MachineOptions::apply() const {
   current_isa();  // an invalid WALSH_ISA is refused before any work
 }
 
-CLI::IsMember activation_modes() {
-  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}, CLI::ignore_case);
+std::vector<std::string> activation_modes() {
+  return {"auto", "i8", "i8x2", "f16", "f32", "lut"};
 }
 
-void ModelOptions::add_to(CLI::App& command) {
+void ModelOptions::add_to(Command& command) {
   add_model_to(command, true);
-  add_threads_to(command);
+  machine.add_threads_to(command);
 }
 
-void ModelOptions::add_loading_to(CLI::App& command) {
+void ModelOptions::add_loading_to(Command& command) {
   add_common_to(command);
-  add_threads_to(command);
+  machine.add_threads_to(command);
 }
 
-void ModelOptions::add_threads_to(CLI::App& command) {
-  command
-      .add_option("-t,--threads", machine.threads,
-                  "Threads (default: one per core, not per hyperthread)")
-      ->check(CLI::Range(1, 1024))
-      ->group("Machine");
+void add_pooling(Command& command, std::string& pooling) {
+  command.group("Embeddings")
+      .add("--pooling", &pooling,
+           "Which states of its tokens are a text's embedding: last, mean or cls (the first); "
+           "default: as the model's files say, otherwise last",
+           {.choices = {"last", "mean", "cls"}});
 }
 
-void add_pooling(CLI::App& command, std::string& pooling) {
-  command
-      .add_option("--pooling", pooling,
-                  "Which states of its tokens are a text's embedding: last, mean or cls (the "
-                  "first); default: as the model's files say, otherwise last")
-      ->check(CLI::IsMember({"last", "mean", "cls"}))
-      ->group("Embeddings");
-}
-
-void find_in_cache(CLI::Option& option) {
-  option.transform([](const std::string& path) { return found_model(path); });
-}
-
-void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
-  find_in_cache(*command
-                     .add_option("MODEL,-m,--model", path,
-                                 "A walsh file, a Hugging Face folder or its name (walsh list), or "
-                                 "a GGUF file of llama.cpp; also -m MODEL")
-                     ->required(model_required));
+void ModelOptions::add_model_to(Command& command, bool model_required) {
+  command.add("MODEL,-m,--model", &path,
+              "A walsh file, a Hugging Face folder or its name (walsh list), or a GGUF file of "
+              "llama.cpp; also -m MODEL",
+              {.required = model_required, .replacement = found_model});
   add_common_to(command);
 }
 
-void ModelOptions::add_common_to(CLI::App& command) {
-  command
-      .add_option(
-          "--activations", activations,
-          "Activations that coded weights are multiplied with: auto (the format's own), i8, i8x2 "
-          "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by lookup)")
-      ->transform(activation_modes())
-      ->group("Machine");
-  command.add_option("--device", device, "cpu, cuda, cuda:N, or auto (a GPU if there is one)")
-      ->capture_default_str()
-      ->type_name("DEVICE")
-      ->group("Machine");
-  command
-      .add_option("--device-memory", device_memory,
-                  "Use at most this much of the GPU's memory, such as 24GiB")
-      ->type_name("SIZE")
-      ->group("Machine");
-  add_split_to(command);
+void ModelOptions::add_common_to(Command& command) {
+  const FlagGroup group = command.group("Machine");
+  group.add("--activations", &activations,
+            "Activations that coded weights are multiplied with: auto (the format's own), i8, i8x2 "
+            "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by lookup)",
+            {.choices = activation_modes(), .any_case = true});
+  group.add("--device", &device, "cpu, cuda, cuda:N, or auto (a GPU if there is one)",
+            {.value = "DEVICE", .shown = true});
+  group.add("--device-memory", &device_memory,
+            "Use at most this much of the GPU's memory, such as 24GiB", {.value = "SIZE"});
+  group.add("--gpu-layers,--ngl,--n-gpu-layers", &gpu_layers,
+            "Compute the last N layers on the GPU, the others on the CPU; auto: as many as fit; "
+            "also -ngl",
+            {.value = "N", .shown = true, .problem = problem_of_layers});
+  group.add("--cpu-experts,--ncmoe,--n-cpu-moe", &cpu_experts,
+            "Compute the experts of the first N layers on the CPU; auto: as few as needed, or none "
+            "if --gpu-layers is a number; also -ncmoe",
+            {.value = "N", .shown = true, .problem = problem_of_layers});
   add_cache_to(command);
   recipe.add_to(command, "--quantize");
   machine.add_isa_to(command);
 }
 
-void ModelOptions::add_split_to(CLI::App& command) {
-  command
-      .add_option(
-          "--gpu-layers,--ngl,--n-gpu-layers", gpu_layers,
-          "Compute the last N layers on the GPU, the others on the CPU; auto: as many as fit; also "
-          "-ngl")
-      ->capture_default_str()
-      ->check(layers_or_auto())
-      ->type_name("N")
-      ->group("Machine");
-  command
-      .add_option(
-          "--cpu-experts,--ncmoe,--n-cpu-moe", cpu_experts,
-          "Compute the experts of the first N layers on the CPU; auto: as few as needed, or "
-          "none if --gpu-layers is a number; also -ncmoe")
-      ->capture_default_str()
-      ->check(layers_or_auto())
-      ->type_name("N")
-      ->group("Machine");
-}
-
-void ModelOptions::add_cache_to(CLI::App& command) {
-  const std::string group = "Cache of keys and values";
+void ModelOptions::add_cache_to(Command& command) {
+  const FlagGroup group = command.group("Cache of keys and values");
   std::vector<std::string> names;
   for (const CacheType& type : all_cache_types())
     names.emplace_back(type.name);
-  command
-      .add_option("--cache-type-k,--ctk", cache_keys,
-                  "Type in which older keys are stored; also -ctk")
-      ->capture_default_str()
-      ->transform(CLI::IsMember(names, CLI::ignore_case))
-      ->group(group);
-  command
-      .add_option("--cache-type-v,--ctv", cache_values,
-                  "Type in which older values are stored; also -ctv")
-      ->capture_default_str()
-      ->transform(CLI::IsMember(names, CLI::ignore_case))
-      ->group(group);
-  window_option =
-      command
-          .add_option("--kv-window", cache_window,
-                      "Positions that stay f16 where a type is coded: at least this many "
-                      "of the latest ones, and the first 4")
-          ->capture_default_str()
-          ->check(CLI::Range(0, 1 << 30))
-          ->group(group);
+  group.add("--cache-type-k,--ctk", &cache_keys, "Type in which older keys are stored; also -ctk",
+            {.shown = true, .choices = names, .any_case = true});
+  group.add("--cache-type-v,--ctv", &cache_values,
+            "Type in which older values are stored; also -ctv",
+            {.shown = true, .choices = names, .any_case = true});
+  window_flag = &group.add("--kv-window", &cache_window,
+                           "Positions that stay f16 where a type is coded: at least this many of "
+                           "the latest ones, and the first 4",
+                           {.shown = true, .range = between(0, 1 << 30)});
 }
 
-CLI::Option* ModelOptions::add_speculation_to(CLI::App& command) {
-  return command
-      .add_option(
-          "--spec", speculation,
-          "Guess several tokens at once, for the same text sooner: ngram (where it repeats "
-          "itself), mtp[:N] (the model's own layer that predicts further tokens, at most N), or "
-          "a smaller model with the same tokenizer")
-      ->capture_default_str()
-      ->type_name("MODEL");
+void ModelOptions::add_speculation_to(const FlagGroup& group) {
+  group.add("--spec", &speculation,
+            "Guess several tokens at once, for the same text sooner: ngram (where it repeats "
+            "itself), mtp[:N] (the model's own layer that predicts further tokens, at most N), or "
+            "a smaller model with the same tokenizer",
+            {.value = "MODEL", .shown = true});
 }
 
 CacheTypes ModelOptions::cache() const {
@@ -232,7 +183,7 @@ LoadOptions ModelOptions::loading(const ModelUse& use) const {
 template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   LoadOptions options = loading(use);
-  if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
+  if (window_flag != nullptr && window_flag->given() && !options.cache.coded())
     tell({"--kv-window changes nothing: it needs a coded type such as -ctk q8_0"});
   return show_progress(std::move(options), load, quiet);
 }

@@ -2,13 +2,14 @@
 // model is loaded.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "api/load.h"
 #include "base/thread_pool.h"
+#include "cli/flags.h"
 #include "cli/recipe_options.h"
 #include "codec/weight_source.h"
 #include "model/model.h"
@@ -20,19 +21,17 @@ struct MachineOptions {
   int threads = 0;  // 0 means one per core
   std::string isa;  // an empty name means WALSH_ISA or the best
 
-  void add_to(CLI::App& command);
-  void add_isa_to(CLI::App& command);
+  void add_to(Command& command);
+  void add_threads_to(Command& command);
+  void add_isa_to(Command& command);
   void apply() const;  // it chooses the instruction set; throws usage
 };
 
 // Returns the names that --activations takes.
-CLI::IsMember activation_modes();
-
-// Lets an option also take the name of a model that Hugging Face's tools have downloaded.
-void find_in_cache(CLI::Option& option);
+std::vector<std::string> activation_modes();
 
 // Adds --pooling, for embeddings.
-void add_pooling(CLI::App& command, std::string& pooling);
+void add_pooling(Command& command, std::string& pooling);
 
 // Says what a model will be used for; LoadOptions are made from it.
 struct ModelUse {
@@ -51,20 +50,20 @@ struct ModelOptions {
   std::string gpu_layers = "auto", cpu_experts = "auto";
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
-  bool quiet = false;                          // neither notes nor progress are printed
-  const CLI::Option* window_option = nullptr;  // this is --kv-window
+  bool quiet = false;                 // neither notes nor progress are printed
+  const Flag* window_flag = nullptr;  // this is --kv-window
   // Texts are drafted by "none", "ngram", "mtp" or a smaller model at this path.
   std::string speculation = "none";
   RecipeOptions recipe;
   MachineOptions machine;
 
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
   // Adds the flags without MODEL, for a command that takes several models.
-  void add_loading_to(CLI::App& command);
+  void add_loading_to(Command& command);
   // Adds the flags without -t, for a command that defines it itself.
-  void add_model_to(CLI::App& command, bool model_required);
+  void add_model_to(Command& command, bool model_required);
   // Adds --spec, for commands that generate text.
-  CLI::Option* add_speculation_to(CLI::App& command);
+  void add_speculation_to(const FlagGroup& group);
   CacheTypes cache() const;
   bool looks_up() const { return speculation == "ngram"; }
   // Opens the model to generate text with these options, compressing it if --quantize was given.
@@ -89,10 +88,8 @@ struct ModelOptions {
   Device chosen_device() const;
 
  private:
-  void add_threads_to(CLI::App& command);
-  void add_common_to(CLI::App& command);
-  void add_split_to(CLI::App& command);
-  void add_cache_to(CLI::App& command);
+  void add_common_to(Command& command);
+  void add_cache_to(Command& command);
   std::string draft_path() const;  // it is empty if no model drafts
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;

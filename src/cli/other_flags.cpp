@@ -1,4 +1,4 @@
-#include "cli/other_flags.h"
+#include "cli/command_line.h"
 
 #include <fmt/format.h>
 
@@ -65,15 +65,15 @@ bool is_switch(std::string text) {
   return text == "on" || text == "off" || text == "auto" || text == "0" || text == "1";
 }
 
-// Returns the command's option for an argument, or null. The command spells -ngl as --ngl.
-const CLI::Option* own_option(const CLI::App& command, const std::string& name) {
-  if (const CLI::Option* option = command.get_option_no_throw(name)) return option;
-  return name.starts_with("--") ? nullptr : command.get_option_no_throw("-" + name);
+// Returns the command's flag for an argument, or null. The command spells -ngl as --ngl.
+const Flag* own_flag(const Command& command, const std::string& name) {
+  if (const Flag* flag = command.find(name)) return flag;
+  return name.starts_with("--") ? nullptr : command.find("-" + name);
 }
 
 }  // namespace
 
-std::vector<std::string> take_other_flags(const CLI::App& command, size_t first,
+std::vector<std::string> take_other_flags(const Command& command, size_t first,
                                           std::vector<std::string>& arguments) {
   std::vector<std::string> notes,
       kept(arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(first));
@@ -82,7 +82,7 @@ std::vector<std::string> take_other_flags(const CLI::App& command, size_t first,
     const std::string& argument = arguments[i];
     const size_t equals = argument.find('=');
     const std::string name = argument.substr(0, equals);
-    const CLI::Option* own = argument.starts_with('-') ? own_option(command, name) : nullptr;
+    const Flag* own = argument.starts_with('-') ? own_flag(command, name) : nullptr;
     const OtherFlag* other = own == nullptr ? find(name) : nullptr;
     if (other != nullptr) {
       notes.push_back(fmt::format("{} changes nothing: {}", name, other->note));
@@ -93,7 +93,7 @@ std::vector<std::string> take_other_flags(const CLI::App& command, size_t first,
       continue;
     }
     kept.push_back(argument);
-    const bool takes = own != nullptr && own->get_items_expected_min() > 0;
+    const bool takes = own != nullptr && !own->value.empty();
     if (takes && equals == argument.npos && i + 1 < arguments.size())
       kept.push_back(arguments[++i]);
   }

@@ -31,6 +31,11 @@ void flush_output() {
   if (std::fflush(stdout) != 0) keep_error();
 }
 
+void print_line(Color color, const char* kind, const std::string& text) {
+  constexpr size_t kLongest = 1 << 14;
+  write_message(color, kind, one_line(text.substr(0, kLongest)) + "\n");
+}
+
 }  // namespace
 
 void write_message(std::string_view text) {
@@ -75,6 +80,19 @@ int report(const Error& error) {
   write_message(Color::red,
                 "walsh: error: ", fmt::format("{}{}\n", place, one_line(error.reason())));
   return exit_status(error.code());
+}
+
+void print_note(const std::string& text) {
+  print_line(Color::green, "walsh: note: ", text);
+}
+
+void print_warning(const std::string& text) {
+  print_line(Color::yellow, "walsh: warning: ", text);
+}
+
+void print_notes(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts)
+    print_note(text);
 }
 
 void write_result(std::string_view text) {

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "walsh/error.h"
 
@@ -37,6 +39,12 @@ void write_message(Color color, std::string_view word, std::string_view text);
 
 // Prints "walsh: error: WHERE: REASON" on one line; returns the exit status of the code.
 int report(const Error& error);
+
+// Prints "walsh: note: TEXT" on standard error, for notes of the library (WeightSource::notes,
+// LoadedModel::notes); a failure to write is ignored.
+void print_note(const std::string& text);
+void print_warning(const std::string& text);  // it prints "walsh: warning: TEXT"
+void print_notes(const std::vector<std::string>& texts);
 
 // Writes part of a result, buffered. Errors are kept until finish_output.
 void write_result(std::string_view text);

@@ -17,19 +17,16 @@ void tell(const std::string& note) {
 
 }  // namespace
 
-void PrefixOptions::add_to(CLI::App& command) {
-  command
-      .add_option("--cache-dir", folder_,
-                  "Folder in which cached prefixes survive a restart; only its owner can read the "
-                  "files, which hold the texts (CPU)")
-      ->type_name("DIR")
-      ->group("Batching");
-  command
-      .add_option("--cache-size", size_,
-                  "Bytes of that folder, of each model, such as 20G; the files that were not used "
-                  "for the longest time are removed [8GiB]")
-      ->type_name("SIZE")
-      ->group("Batching");
+void PrefixOptions::add_to(const FlagGroup& group) {
+  group.add("--cache-dir", &folder_,
+            "Folder in which cached prefixes survive a restart; only its owner can read the files, "
+            "which hold the texts (CPU)",
+            {.value = "DIR"});
+  group.add(
+      "--cache-size", &size_,
+      "Bytes of that folder, of each model, such as 20G; the files that were not used for the "
+      "longest time are removed [8GiB]",
+      {.value = "SIZE"});
 }
 
 uint64_t PrefixOptions::bytes() const {
@@ -50,18 +47,12 @@ std::function<std::unique_ptr<PrefixStore>(const LoadedModel& model)> PrefixOpti
   };
 }
 
-void add_shift_options(CLI::App& command, ServiceOptions& options) {
-  command
-      .add_flag("--context-shift,!--no-context-shift", options.shifts,
-                "A text that fills its context goes on without half of what is behind --keep")
-      ->group("Batching");
-  command
-      .add_option("--keep", options.keep,
-                  "Tokens of the prompt that such a text keeps; -1: all, at most half of the "
-                  "context")
-      ->capture_default_str()
-      ->check(CLI::Range(-1, 1 << 30))
-      ->group("Batching");
+void add_shift_options(const FlagGroup& group, ServiceOptions& options) {
+  group.add("--context-shift,!--no-context-shift", &options.shifts,
+            "A text that fills its context goes on without half of what is behind --keep");
+  group.add("--keep", &options.keep,
+            "Tokens of the prompt that such a text keeps; -1: all, at most half of the context",
+            {.shown = true, .range = between(-1, 1 << 30)});
 }
 
 }  // namespace walsh::cli

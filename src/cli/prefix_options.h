@@ -2,12 +2,12 @@
 // their context.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "api/load.h"
+#include "cli/flags.h"
 #include "schedule/prefix_store.h"
 #include "serve/service.h"
 
@@ -16,7 +16,7 @@ namespace walsh::cli {
 class PrefixOptions {
  public:
   // Adds --cache-dir and --cache-size.
-  void add_to(CLI::App& command);
+  void add_to(const FlagGroup& group);
   // Makes the folder, if there is to be one. Throws what PrefixStore throws, and usage for a size
   // that is none.
   void prepare() const;
@@ -32,6 +32,6 @@ class PrefixOptions {
 };
 
 // Adds --context-shift and --keep.
-void add_shift_options(CLI::App& command, ServiceOptions& options);
+void add_shift_options(const FlagGroup& group, ServiceOptions& options);
 
 }  // namespace walsh::cli

@@ -18,7 +18,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
-#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
@@ -31,6 +30,7 @@
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 namespace {
@@ -362,67 +362,50 @@ int quantize(const Options& options) {
 
 }  // namespace
 
-Action add_quantize(CLI::App& command) {
+Action add_quantize(Command& command) {
   const auto options = std::make_shared<Options>();
-  command.footer(type_list());
-  find_in_cache(*command
-                     .add_option("IN", options->input,
-                                 "Hugging Face folder with safetensors or its name (walsh list), "
-                                 "or a GGUF file of llama.cpp")
-                     ->required());
-  command.add_option("OUT", options->output,
-                     "File or folder to write; without it and without a type, the command shows "
-                     "the types and which of them fit this machine");
-  command
-      .add_option(
-          "--output-format", options->output_format,
-          "gguf: one file; hf: a folder that transformers loads, too (docs/formats/folder.md)")
-      ->capture_default_str()
-      ->type_name("gguf|hf");
-  command
-      .add_option("--shard-size", options->shard_size,
-                  "Size of the weight files in a folder, such as 2GiB (default: 5 GB)")
-      ->type_name("SIZE");
+  command.footer = type_list();
+  command.add("IN", &options->input,
+              "Hugging Face folder with safetensors or its name (walsh list), or a GGUF file of "
+              "llama.cpp",
+              {.required = true, .replacement = found_model});
+  command.add("OUT", &options->output,
+              "File or folder to write; without it and without a type, the command shows the types "
+              "and which of them fit this machine");
+  command.add("--output-format", &options->output_format,
+              "gguf: one file; hf: a folder that transformers loads, too (docs/formats/folder.md)",
+              {.value = "gguf|hf", .shown = true});
+  command.add("--shard-size", &options->shard_size,
+              "Size of the weight files in a folder, such as 2GiB (default: 5 GB)",
+              {.value = "SIZE"});
   options->recipe.add_to(command, "--type");
-  command
-      .add_option("--save-recipe", options->save_recipe, "Save the recipe to a file, for --recipe")
-      ->type_name("FILE")
-      ->group("Compression");
+  const FlagGroup compression = command.group("Compression");
+  compression.add("--save-recipe", &options->save_recipe, "Save the recipe to a file, for --recipe",
+                  {.value = "FILE"});
   options->allocation.add_to(command);
   options->machine.add_to(command);
-  CLI::Option* calibrate = command
-                               .add_option("--calibrate", options->calibration.text,
-                                           "Calibrate with this text, with an imatrix of "
-                                           "llama.cpp (GGUF), or with a text that the model "
-                                           "writes itself (self): less error, more time")
-                               ->type_name("FILE|self")
-                               ->group("Compression");
-  command
-      .add_option(
-          "--calibrate-tokens", options->calibration.tokens,
-          "Tokens of that text to use (default: 98304, or all if it has fewer; 32768 of self)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->needs(calibrate)
-      ->group("Compression");
-  command
-      .add_option(
-          "--curvature", options->calibration.curvature,
-          "Folder that python -m walsh.curvature wrote for that text: lowers the error further")
-      ->type_name("DIR")
-      ->needs(calibrate)
-      ->group("Compression");
-  command
-      .add_option(
-          "--device", options->device,
-          "Device that encodes scalar and trellis formats and runs the texts of --calibrate and "
-          "--bpw: cpu, cuda, cuda:N or auto (a GPU if there is one); without these all give the "
-          "same bytes")
-      ->capture_default_str()
-      ->type_name("DEVICE")
-      ->group("Machine");
-  command.add_flag("--dry-run", options->dry_run, "Print what would be written, and write nothing");
-  command.add_flag("--verbose", options->verbose, "With --dry-run: a line for every tensor");
-  command.add_flag("--json", options->json, "Summary as JSON; of --dry-run with all tensors");
+  const Flag& calibrate = compression.add(
+      "--calibrate", &options->calibration.text,
+      "Calibrate with this text, with an imatrix of llama.cpp (GGUF), or with a text that "
+      "the model writes itself (self): less error, more time",
+      {.value = "FILE|self"});
+  compression.add(
+      "--calibrate-tokens", &options->calibration.tokens,
+      "Tokens of that text to use (default: 98304, or all if it has fewer; 32768 of self)",
+      {.range = between(int64_t{1}, int64_t{1} << 40), .needed = &calibrate});
+  compression.add(
+      "--curvature", &options->calibration.curvature,
+      "Folder that python -m walsh.curvature wrote for that text: lowers the error further",
+      {.value = "DIR", .needed = &calibrate});
+  command.group("Machine").add(
+      "--device", &options->device,
+      "Device that encodes scalar and trellis formats and runs the texts of --calibrate and "
+      "--bpw: cpu, cuda, cuda:N or auto (a GPU if there is one); without these all give the "
+      "same bytes",
+      {.value = "DEVICE", .shown = true});
+  command.add("--dry-run", &options->dry_run, "Print what would be written, and write nothing");
+  command.add("--verbose", &options->verbose, "With --dry-run: a line for every tensor");
+  command.add("--json", &options->json, "Summary as JSON; of --dry-run with all tensors");
   return [options] { return quantize(*options); };
 }
 

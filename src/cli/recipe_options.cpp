@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "api/convert.h"
 #include "codec/codec.h"
@@ -14,98 +13,82 @@
 
 namespace walsh::cli {
 
-void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
+void RecipeOptions::add_to(Command& command, const std::string& type_flag) {
   command_ = &command;
   type_flag_ = type_flag;
-  const std::string group = "Compression";
-  command
-      .add_option(type_flag, type_,
-                  "Type of the linear weights, such as tq4; walsh formats lists them all")
-      ->type_name("TYPE")
-      ->group(group);
-  command
-      .add_option("--recipe", file_, "Take everything below from a file that --save-recipe wrote")
-      ->type_name("FILE")
-      ->group(group);
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    CLI::Option* option = command.add_option(name, value, text)->group(group);
-    refinements_.push_back(option);
-    return option;
+  const bool runs = type_flag != "--type";
+  const FlagGroup group = command.group("Compression");
+  group.add(type_flag, &type_,
+            "Type of the linear weights, such as tq4; walsh formats lists them all",
+            {.value = "TYPE"});
+  group.add("--recipe", &file_, "Take everything below from a file that --save-recipe wrote",
+            {.value = "FILE"});
+  const auto add = [&](const char* name, const Target& target, const std::string& text,
+                       FlagRules rules = {}) {
+    const Flag& flag = group.add(name, target, text, std::move(rules));
+    refinements_.push_back(&flag);
+    return &flag;
   };
-  add("--group", group_,
-      "Weights that share a scale, for tq*: 128, 64, 32 (CPUs only), or full (a whole row)")
-      ->check(CLI::IsMember({"128", "64", "32", "full"}));
-  add("--codebook", codebook_,
-      "Codebook of pq3: universal, or layer (one is trained for each tensor)")
-      ->check(CLI::IsMember({"universal", "layer"}));
-  add("--levels", levels_, "Variant of itq3_s: full, strict, ternary, ternary-paper")
-      ->check(CLI::IsMember({"full", "strict", "ternary", "ternary-paper"}));
-  add("--embed-type", embed_type_, "Type of the token embedding (default: q8_0)")
-      ->type_name("TYPE");
-  add("--head-type", head_type_, "Type of a separate output head (default: q8_0)")
-      ->type_name("TYPE");
-  override_option_ =
-      add("--override", overrides_, "re:PATTERN=TYPE or NAME=TYPE; the first match wins")
-          ->type_name("RULE")
-          ->allow_extra_args(false);
-  ignore_option_ = add("--ignore", ignores_, "re:PATTERN or NAME: leave these tensors unchanged")
-                       ->type_name("RULE")
-                       ->allow_extra_args(false);
-  add("--rotation", rotation_, "hadamard, qr (random orthogonal) or none")
-      ->check(CLI::IsMember({"hadamard", "qr", "none"}));
-  add_rotate(command, group);
-  add("--block", block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
-  refinements_.push_back(
-      command.add_flag("--no-signs", no_signs_, "Rotate without random signs (for comparison)")
-          ->group(group));
-  const bool own_seed = type_flag == "--type";  // otherwise --seed belongs to the sampler
-  add(own_seed ? "--seed,--rotation-seed" : "--rotation-seed", seed_, "Seed of the rotation")
-      ->capture_default_str();
-  add("--balance", balance_, "Balance channels before the rotation: on or off")
-      ->check(CLI::IsMember({"on", "off"}));
-  add("--effort", effort_, "How hard to search for scales: full or fast")
-      ->check(CLI::IsMember({"full", "fast"}));
-  add("--scale", scale_, "How scales are chosen: search (least squares) or shape-gain")
-      ->check(CLI::IsMember({"search", "shape-gain"}));
-}
-
-// Commands that run a model also accept `weights`, which is not stored in files.
-void RecipeOptions::add_rotate(CLI::App& command, const std::string& group) {
-  const bool runs = type_flag_ != "--type";
+  add("--group", &group_,
+      "Weights that share a scale, for tq*: 128, 64, 32 (CPUs only), or full (a whole row)",
+      {.choices = {"128", "64", "32", "full"}});
+  add("--codebook", &codebook_,
+      "Codebook of pq3: universal, or layer (one is trained for each tensor)",
+      {.choices = {"universal", "layer"}});
+  add("--levels", &levels_, "Variant of itq3_s: full, strict, ternary, ternary-paper",
+      {.choices = {"full", "strict", "ternary", "ternary-paper"}});
+  add("--embed-type", &embed_type_, "Type of the token embedding (default: q8_0)",
+      {.value = "TYPE"});
+  add("--head-type", &head_type_, "Type of a separate output head (default: q8_0)",
+      {.value = "TYPE"});
+  override_flag_ = add("--override", &overrides_,
+                       "re:PATTERN=TYPE or NAME=TYPE; the first match wins", {.value = "RULE"});
+  ignore_flag_ = add("--ignore", &ignores_, "re:PATTERN or NAME: leave these tensors unchanged",
+                     {.value = "RULE"});
+  add("--rotation", &rotation_, "hadamard, qr (random orthogonal) or none",
+      {.choices = {"hadamard", "qr", "none"}});
+  // Commands that run a model also accept `weights`, which is not stored in files.
   std::string text =
       "input: rotate activations at run time; residual: fold the rotation into the weights; both: "
       "rotate outputs as well, at run time";
-  std::set<std::string> names = {"input", "residual", "both"};
+  std::vector<std::string> places = {"both", "input", "residual"};
   if (runs) {
     text += "; weights: rotate the weights back while a GPU loads them, instead of activations";
-    names.insert(kRotateWeights);
+    places.emplace_back(kRotateWeights);
   }
-  rotate_option_ =
-      command.add_option("--rotate", rotate_, text)->check(CLI::IsMember(names))->group(group);
-  refinements_.push_back(rotate_option_);
+  rotate_flag_ = add("--rotate", &rotate_, text, {.choices = places});
+  add("--block", &block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
+  add("--no-signs", &no_signs_, "Rotate without random signs (for comparison)");
+  // The --seed of commands that run a model belongs to the sampler.
+  add(runs ? "--rotation-seed" : "--seed,--rotation-seed", &seed_, "Seed of the rotation",
+      {.shown = true});
+  add("--balance", &balance_, "Balance channels before the rotation: on or off",
+      {.choices = {"on", "off"}});
+  add("--effort", &effort_, "How hard to search for scales: full or fast",
+      {.choices = {"full", "fast"}});
+  add("--scale", &scale_, "How scales are chosen: search (least squares) or shape-gain",
+      {.choices = {"search", "shape-gain"}});
 }
 
-bool RecipeOptions::is_refinement(const CLI::Option* option) const {
-  return option->count() > 0 && !(option == rotate_option_ && rotates_weights());
+bool RecipeOptions::is_refinement(const Flag& flag) const {
+  return flag.given() && !(&flag == rotate_flag_ && rotates_weights());
 }
 
 std::vector<TensorRule> RecipeOptions::rules() const {
   std::vector<TensorRule> rules;
   size_t next_override = 0, next_ignore = 0;
-  for (const CLI::Option* option : command_->parse_order()) {
-    if (option == override_option_) rules.push_back(parse_override(overrides_[next_override++]));
-    if (option == ignore_option_) rules.push_back(parse_ignore(ignores_[next_ignore++]));
+  for (const Flag* flag : command_->given_flags) {
+    if (flag == override_flag_) rules.push_back(parse_override(overrides_[next_override++]));
+    if (flag == ignore_flag_) rules.push_back(parse_ignore(ignores_[next_ignore++]));
   }
   return rules;
 }
 
 void RecipeOptions::refuse_without_type() const {
   if (given()) return;
-  for (const CLI::Option* option : refinements_) {
-    if (is_refinement(option)) {
-      throw Error(ErrorCode::usage, option->get_name(), "works only with " + type_flag_);
-    }
-  }
+  for (const Flag* flag : refinements_)
+    if (is_refinement(*flag))
+      throw Error(ErrorCode::usage, flag->name(), "works only with " + type_flag_);
 }
 
 Recipe RecipeOptions::recipe_from_file() const {
@@ -113,8 +96,8 @@ Recipe RecipeOptions::recipe_from_file() const {
     throw Error(ErrorCode::usage, flag, "cannot be combined with --recipe, which sets all of this");
   };
   if (!type_.empty()) refuse(type_flag_);
-  for (const CLI::Option* option : refinements_)
-    if (is_refinement(option)) refuse(option->get_name());
+  for (const Flag* flag : refinements_)
+    if (is_refinement(*flag)) refuse(flag->name());
   return parse_recipe(read_text_input(file_, kMaxRecipeBytes), file_);
 }
 
@@ -217,7 +200,7 @@ std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
   };
   std::vector<std::string> notes;
   for (const auto& [flag, has_effect, reason] : flags)
-    if (!has_effect && command_->get_option(flag)->count() > 0)
+    if (!has_effect && command_->given(flag))
       notes.push_back(fmt::format("{} changes nothing: {}", flag, reason));
   return notes;
 }

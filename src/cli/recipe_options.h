@@ -2,10 +2,10 @@
 // model have.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
 #include "quantize/recipe/recipe.h"
 
 namespace walsh::cli {
@@ -13,7 +13,7 @@ namespace walsh::cli {
 class RecipeOptions {
  public:
   // `type_flag` is "--type" or "--quantize".
-  void add_to(CLI::App& command, const std::string& type_flag);
+  void add_to(Command& command, const std::string& type_flag);
 
   // Returns whether a type or a saved recipe (--recipe) was given.
   bool given() const { return !type_.empty() || !file_.empty(); }
@@ -33,16 +33,13 @@ class RecipeOptions {
  private:
   static constexpr const char* kRotateWeights = "weights";
 
-  void add_rotate(CLI::App& command, const std::string& group);
-  bool is_refinement(const CLI::Option* option) const;  // callers pass an option that was given
+  bool is_refinement(const Flag& flag) const;  // that was given
   std::vector<TensorRule> rules() const;
   Recipe recipe_from_file() const;
 
-  const CLI::App* command_ = nullptr;
-  const CLI::Option* override_option_ = nullptr;
-  const CLI::Option* ignore_option_ = nullptr;
-  CLI::Option* rotate_option_ = nullptr;
-  std::vector<const CLI::Option*> refinements_;  // these need a type
+  const Command* command_ = nullptr;
+  const Flag *override_flag_ = nullptr, *ignore_flag_ = nullptr, *rotate_flag_ = nullptr;
+  std::vector<const Flag*> refinements_;  // these need a type
   std::string type_, file_, type_flag_, group_, codebook_, levels_, embed_type_, head_type_;
   std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";
   std::string scale_ = "search";

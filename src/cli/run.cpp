@@ -17,13 +17,11 @@
 #include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
-#include "cli/escapes.h"
-#include "cli/images.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
-#include "cli/notes.h"
 #include "cli/output.h"
+#include "cli/prompt_inputs.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
 #include "cli/terminal.h"
@@ -47,17 +45,12 @@ struct Options {
   GenerationOptions generation;
   std::string system, history = default_history_file();
   bool conversation = false, single_turn = false;
-  const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
   bool color = true, show_tokens = false, escapes = false;
   std::string grammar, schema;
   std::vector<std::string> images;  // They are paths of files.
-  const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *tokens_option = nullptr;
+  const Command* command = nullptr;
 };
-
-bool given(const CLI::Option* option) {
-  return option->count() > 0;
-}
 
 double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -165,7 +158,7 @@ int interactive(Completer& completer, const std::string& history) {
 
 // Checks the template before the weights are read, if a conversation is wanted.
 void check_template(const Options& options) {
-  if (!given(options.conversation_option) || !options.conversation || options.chat.text()) return;
+  if (!options.command->given("--cnv") || !options.conversation || options.chat.text()) return;
   ThreadPool pool(1);
   const auto source = open_weights(options.model.path, nullptr, pool);
   try {
@@ -180,12 +173,12 @@ void check_template(const Options& options) {
 bool wants_conversation(const Options& options, const std::string& prompt,
                         const LoadedModel& model) {
   const bool text =
-      !prompt.empty() || !(given(options.prompt_option) || given(options.file_option));
-  const bool asked = given(options.conversation_option);
+      !prompt.empty() || !(options.command->given("--prompt") || options.command->given("--file"));
+  const bool asked = options.command->given("--cnv");
   const bool wanted = asked ? options.conversation : model.chat.has_value() && text;
   if (wanted && !model.chat)
     throw Error(ErrorCode::usage, "-cnv", "the model has no chat template that walsh can use");
-  if (!wanted && (given(options.system_option) || options.single_turn)) {
+  if (!wanted && (options.command->given("--sys") || options.single_turn)) {
     throw Error(ErrorCode::usage, "-sys, -st",
                 asked ? "are for conversations: leave --raw and -no-cnv out"
                       : "are for conversations, and the model has no chat template");
@@ -210,8 +203,8 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   settings.first = prompt;
   settings.images = std::move(settings.generation.images);
   // With -p there is one answer, unless -cnv asks for more.
-  settings.single = options.single_turn || (!prompt.empty() && !given(options.conversation_option));
-  if (!given(options.tokens_option)) settings.generation.max_tokens = -1;
+  settings.single = options.single_turn || (!prompt.empty() && !options.command->given("--cnv"));
+  if (!options.command->given("--n-predict")) settings.generation.max_tokens = -1;
   settings.stream = options.stream;
   settings.history = options.history;
   settings.variables = options.chat.variables();
@@ -264,7 +257,8 @@ int run(Options options) {
     prompt = unescaped(prompt);
     options.system = unescaped(options.system);
   }
-  if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
+  if (options.command->given("--file"))
+    prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options);
   options.generation.images = read_images(options.images);
   options.generation.lookup = options.model.looks_up();
@@ -282,83 +276,70 @@ int run(Options options) {
   tell_idle_flags(options, conversation);
   if (conversation) return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
-  if (!given(options.prompt_option) && !given(options.file_option))
+  if (!options.command->given("--prompt") && !options.command->given("--file"))
     return interactive(completer, options.history);
   completer.print_footer(completer.complete(prompt));
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
 }
 
-void add_text_options(CLI::App& command, Options& options) {
-  options.prompt_option = command.add_option(
-      "-p,--prompt", options.prompt,
-      "Message to answer; with --raw, or without a chat template, text to continue");
-  options.file_option =
-      command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
-          ->type_name("FILE")
-          ->excludes("--prompt");
-  command
-      .add_option("--image", options.images,
-                  "Show this image (JPEG, PNG, WebP) with the first message; may be repeated. "
-                  "With --raw the prompt has the model's placeholder for each")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command
-      .add_option("-c,--ctx,--ctx-size", options.ctx,
-                  "Context in tokens; 0: the model's, limited by memory")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command.add_flag("--stream,!--no-stream", options.stream,
-                   "Print text as it is generated (default)");
-  command.add_flag("--no-display-prompt", options.hide_prompt, "Do not repeat the prompt");
-  command.add_flag("-e,--escape,!--no-escape", options.escapes,
-                   "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");
-  command.add_flag("--verbose-prompt", options.show_tokens,
-                   "Print the tokens of the prompt to standard error");
-  command.add_flag("--color,!--no-color", options.color,
-                   "Colour typed text on a terminal (default, unless NO_COLOR is set)");
-  command.add_flag("-q,--quiet,!--timings", options.quiet,
-                   "Do not print timings; --timings: print them (default)");
-  command
-      .add_option("--grammar,--grammar-file", options.grammar,
-                  "The text must match this grammar (GBNF), given as text or file")
-      ->type_name("FILE");
-  command
-      .add_option("-j,--json-schema,--json-schema-file", options.schema,
-                  "The text must match this JSON schema, given as text or file")
-      ->type_name("FILE")
-      ->excludes("--grammar");
-  options.model.add_speculation_to(command);
+void add_text_options(Command& command, Options& options) {
+  const Flag& prompt =
+      command.add("-p,--prompt", &options.prompt,
+                  "Message to answer; with --raw, or without a chat template, text to continue");
+  command.add("-f,--file", &options.prompt_file, "Read the prompt from this file",
+              {.value = "FILE", .excluded = &prompt});
+  command.add(
+      "--image", &options.images,
+      "Show this image (JPEG, PNG, WebP) with the first message; may be repeated. With --raw "
+      "the prompt has the model's placeholder for each",
+      {.value = "FILE"});
+  command.add("-c,--ctx,--ctx-size", &options.ctx,
+              "Context in tokens; 0: the model's, limited by memory",
+              {.shown = true, .range = between(int64_t{0}, int64_t{1} << 40)});
+  command.add("--stream,!--no-stream", &options.stream, "Print text as it is generated (default)");
+  command.add("--no-display-prompt", &options.hide_prompt, "Do not repeat the prompt");
+  command.add("-e,--escape,!--no-escape", &options.escapes,
+              "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");
+  command.add("--verbose-prompt", &options.show_tokens,
+              "Print the tokens of the prompt to standard error");
+  command.add("--color,!--no-color", &options.color,
+              "Colour typed text on a terminal (default, unless NO_COLOR is set)");
+  command.add("-q,--quiet,!--timings", &options.quiet,
+              "Do not print timings; --timings: print them (default)");
+  const Flag& grammar = command.add(
+      "--grammar,--grammar-file", &options.grammar,
+      "The text must match this grammar (GBNF), given as text or file", {.value = "FILE"});
+  command.add("-j,--json-schema,--json-schema-file", &options.schema,
+              "The text must match this JSON schema, given as text or file",
+              {.value = "FILE", .excluded = &grammar});
+  options.model.add_speculation_to(command.group("Options"));
 }
 
-void add_conversation_options(CLI::App& command, Options& options) {
-  options.conversation_option = command.add_flag(
-      "--cnv,--conversation,!--no-cnv,!--no-conversation,!--raw", options.conversation,
-      "-cnv: -p begins a conversation. --raw, -no-cnv: continue the text as it is, without "
-      "the chat template");
-  options.system_option =
-      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
-  command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");
-  command
-      .add_option("--history", options.history,
-                  "File that keeps the lines you type; empty: keep none")
-      ->type_name("FILE");
+void add_conversation_options(Command& command, Options& options) {
+  command.add(
+      "--cnv,--conversation,!--no-cnv,!--no-conversation,!--raw", &options.conversation,
+      "-cnv: -p begins a conversation. --raw, -no-cnv: continue the text as it is, without the "
+      "chat template");
+  command.add("--sys,--system-prompt", &options.system, "System prompt; also -sys");
+  command.add("--st,--single-turn", &options.single_turn, "Stop after the first answer");
+  command.add("--history", &options.history, "File that keeps the lines you type; empty: keep none",
+              {.value = "FILE"});
   options.chat.add_to(command);
 }
 
 }  // namespace
 
-Action add_run(CLI::App& command) {
+Action add_run(Command& command) {
   const auto options = std::make_shared<Options>();
+  options->command = &command;
   options->model.add_to(command);
   add_text_options(command, *options);
   add_conversation_options(command, *options);
-  add_generation_options(command, options->generation);
-  options->tokens_option =
-      command.get_option("--n-predict")
-          ->default_str("")
-          ->description(
-              "Tokens to generate, at most; 0: none, the prompt is only evaluated; -1: "
-              "until the end [a conversation: -1, else 128]");
+  Flag& tokens = add_generation_options(command, options->generation);
+  tokens.initial.clear();
+  tokens.help =
+      "Tokens to generate, at most; 0: none, the prompt is only evaluated; -1: until the end [a "
+      "conversation: -1, else 128]";
   return [options] {
     try {
       return run(*options);

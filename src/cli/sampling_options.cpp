@@ -7,18 +7,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "cli/command_line.h"
+#include "cli/parser.h"
 #include "generate/sampling_options.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
 namespace {
 
-constexpr const char* kGroup = "Sampling (defaults are the model's own, else those in brackets)";
+[[noreturn]] void refuse(const char* flag, const std::string& problem) {
+  throw Error(ErrorCode::usage, "command line", fmt::format("{}: {}", flag, problem));
+}
 
 // Parses "15043+1.5" or "15043-inf", llama.cpp's notation.
 std::pair<int32_t, float> parse_bias(const std::string& text) {
@@ -29,7 +30,7 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
     const auto [rest, failed] = std::from_chars(*sign == '+' ? sign + 1 : sign, end, bias.second);
     if (failed == std::errc() && rest == end && !std::isnan(bias.second)) return bias;
   }
-  throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
+  refuse("--logit-bias", text + " is no token with a bias, as 15043+1");
 }
 
 // Reads a seed from its text, because the parser wraps negative numbers and saturates large ones.
@@ -40,53 +41,45 @@ std::optional<uint64_t> parse_seed(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, seed);
   if (read.ec == std::errc() && read.ptr == end) return seed;
-  throw CLI::ValidationError("--seed", text + " is no whole number of 64 bits; -1: random");
+  refuse("--seed", text + " is no whole number of 64 bits; -1: random");
 }
 
-// Adds the flag of a row, which sets `value`.
+// Returns how the values of a flag get to a member of the options.
 template <typename T>
-CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, T& value,
-                      const std::string& text) {
-  return command.add_option(row.flags, value, text);
+Target target_of(T& value) {
+  return &value;
 }
 
-CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, bool& value,
-                      const std::string& text) {
-  return command.add_flag(row.flags, value, text);
+Target target_of(std::optional<uint64_t>& value) {
+  return ReadText([&value](const std::string& seed) { value = parse_seed(seed); });
 }
 
-CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, std::optional<uint64_t>& value,
-                      const std::string& text) {
-  const auto set = [&value](const std::string& seed) { value = parse_seed(seed); };
-  return command.add_option_function<std::string>(row.flags, set, text)->type_name("UINT");
-}
-
-CLI::Option* add_flag(CLI::App& command, const SamplingOption& row,
-                      std::vector<std::pair<int32_t, float>>& value, const std::string& text) {
-  const auto set = [&value](const std::vector<std::string>& all) {
+Target target_of(std::vector<std::pair<int32_t, float>>& value) {
+  return ReadTexts([&value](const std::vector<std::string>& all) {
     value.clear();
     for (const std::string& one : all)
       value.push_back(parse_bias(one));
-  };
-  return command.add_option_function<std::vector<std::string>>(row.flags, set, text)
-      ->type_name("TOKEN+BIAS");
+  });
 }
 
 }  // namespace
 
-void add_sampling_options(CLI::App& command, GenerationOptions& options) {
+void add_sampling_options(Command& command, GenerationOptions& options) {
+  const FlagGroup group =
+      command.group("Sampling (defaults are the model's own, else those in brackets)");
   for (const SamplingOption& row : sampling_options()) {
-    const std::string text = fmt::format("{} [{}]", row.help, default_text(row));
-    const auto add = [&](auto& value) { add_flag(command, row, value, text)->group(kGroup); };
-    std::visit(
+    const Target target = std::visit(
         [&](auto member) {
           if constexpr (requires { member.wanted; }) {
-            add(options.*member.wanted);
+            return target_of(options.*member.wanted);
           } else {
-            add(options.*member);
+            return target_of(options.*member);
           }
         },
         row.member);
+    Flag& flag = group.add(row.flags, target, fmt::format("{} [{}]", row.help, default_text(row)));
+    if (std::holds_alternative<SamplingOption::Seed>(row.member)) flag.value = "UINT";
+    if (std::holds_alternative<SamplingOption::Biases>(row.member)) flag.value = "TOKEN+BIAS";
   }
 }
 
@@ -137,30 +130,38 @@ std::vector<std::string> idle_sampling_flags(const GenerationOptions& options) {
   return notes;
 }
 
-void add_generation_options(CLI::App& command, GenerationOptions& options) {
-  command
-      .add_option("-n,--predict,--n-predict", options.max_tokens,
-                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
+Flag& add_generation_options(Command& command, GenerationOptions& options) {
+  Flag& tokens =
+      command.add("-n,--predict,--n-predict", &options.max_tokens,
+                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end",
+                  {.shown = true, .range = between(int64_t{-1}, int64_t{1} << 40)});
   add_sampling_options(command, options);
+  return tokens;
+}
+
+std::vector<std::string> generation_option_names() {
+  Command settings;
+  GenerationOptions options;
+  add_generation_options(settings, options);
+  std::vector<std::string> names;
+  for (const Flag& flag : settings.flags)
+    for (const std::string& name : flag.longs)
+      names.push_back(name.substr(2));
+  return names;
 }
 
 void set_generation_option(GenerationOptions& options, const std::string& name,
                            const std::string& value) {
+  Command settings;
   GenerationOptions changed = options;
-  CLI::App flags("settings");
-  flags.set_help_flag();
-  add_generation_options(flags, changed);
+  add_generation_options(settings, changed);
   const std::string flag = (name.size() == 1 ? "-" : "--") + name;
-  const CLI::Option* known =
-      name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw(flag);
-  if (known == nullptr) throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
+  if (name.empty() || name[0] == '-' || settings.find(flag) == nullptr)
+    throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
   try {
-    // CLI11 takes arguments in reverse order.
-    flags.parse(std::vector<std::string>{value, flag});
-  } catch (const CLI::ParseError& e) {
-    throw Error(ErrorCode::usage, "/set", problem_text(e));
+    parse(settings, {flag, value});
+  } catch (const Error& e) {
+    throw Error(e.code(), "/set", e.reason());
   }
   options = changed;
 }

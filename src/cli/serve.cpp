@@ -38,9 +38,6 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1 << 20;
-// A step beside which prompts are read should take this time: twenty tokens per second are faster
-// than anybody reads.
-constexpr double kStepSeconds = 0.05;
 
 struct Options {
   ServedModels models;
@@ -52,7 +49,12 @@ struct Options {
   std::string key_file;
   std::string max_body;  // If empty, it is what the models need.
   PrefixOptions prefixes;
-  double drain_seconds = 30;
+  double drain_seconds = 30, timeout_seconds = 30;
+  // A step beside which prompts are read should take this time: twenty tokens per second are faster
+  // than anybody reads.
+  double step_milliseconds = 50;
+  std::string log_format = "text";
+  uint32_t port = HttpOptions().port;
   bool insecure = false;
   std::string pooling;  // of embeddings; empty: the model's
 };
@@ -77,6 +79,9 @@ std::vector<std::string> keys_of(const std::string& path) {
 
 ServiceOptions service_options(const Options& options) {
   ServiceOptions service = options.service;
+  service.log = options.log_format == "json"   ? LogFormat::json
+                : options.log_format == "text" ? LogFormat::text
+                                               : LogFormat::off;
   if (!options.key_file.empty()) {
     const auto more = keys_of(options.key_file);
     service.api_keys.insert(service.api_keys.end(), more.begin(), more.end());
@@ -150,6 +155,8 @@ HttpOptions http_options(const Options& options, bool takes_images) {
   constexpr int64_t kLeast = 1024, kOthers = 256;
   constexpr uint64_t kWithImages = uint64_t{48} << 20;
   HttpOptions http = options.http;
+  http.port = static_cast<uint16_t>(options.port);
+  http.body_seconds = http.write_seconds = options.timeout_seconds;
   if (!options.max_body.empty()) {
     http.body_bytes = body_bytes(options.max_body);
   } else if (takes_images) {
@@ -300,7 +307,8 @@ int serve_several(const Options& options, const ServiceOptions& service) {
       true);
 }
 
-int serve(const Options& options) {
+int serve(Options options) {
+  options.scheduler.step_seconds = options.step_milliseconds / 1e3;
   options.model.machine.apply();
   const InterruptGuard interrupt;
   if (!options.max_body.empty())
@@ -310,175 +318,91 @@ int serve(const Options& options) {
   return options.models.single() ? serve_one(options, service) : serve_several(options, service);
 }
 
-void add_server_options(CLI::App& command, Options& options) {
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    return command.add_option(name, value, text)->group("Server");
-  };
-  add("--host", options.http.host, "Address to listen at")->capture_default_str();
-  add("--port", options.http.port, "Port; 0: any free one")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65535));
-  add("--api-key", options.service.api_keys, "Key that clients must send; several comma-separated")
-      ->delimiter(',');
-  add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
-  add("--alias", options.service.model_name,
-      "The name of a single model (default: that of the file)");
-  add("--allowed-hosts", options.service.hosts,
-      "Host names that requests may use besides localhost and IP addresses, comma-separated")
-      ->delimiter(',');
-  add("--cors-origins", options.service.origins,
-      "Origins whose pages may send requests, comma-separated; *: all (default: none)")
-      ->delimiter(',');
-  command
-      .add_flag("--slots,!--no-slots", options.service.slots,
-                "Show at /slots what is generated (default)")
-      ->group("Server");
-  add("--reasoning-budget", options.service.reasoning_budget,
-      "Tokens that a model may think before it answers; -1: any number")
-      ->capture_default_str()
-      ->check(CLI::Range(-1, 1 << 30));
-  command
-      .add_flag("--reranker", options.service.reranker,
-                "Rank documents (/v1/rerank) by yes and no, as Qwen3-Reranker does; without it, if "
-                "the model's name has 'rerank'")
-      ->group("Server");
-  add("--drain", options.drain_seconds, "Seconds that running answers have at shutdown")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  add("--threads-http", options.http.threads, "Threads that read requests and render templates")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  command
-      .add_option_function<double>(
-          "--timeout",
-          [&http = options.http](double seconds) {
-            http.body_seconds = http.write_seconds = seconds;
-          },
-          "Seconds for a request's body, and for a client that does not read [30]")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->group("Server");
-  add("--max-body", options.max_body,
-      "Largest body of a request, such as 16MiB [8MiB; 48MiB where models take images]")
-      ->type_name("SIZE");
-  add("--connections", options.http.connections,
-      "Connections of admitted clients; 0: enough for --parallel and --queue [0]")
-      ->check(CLI::Range(0, 1 << 20));
-  command
-      .add_option_function<std::string>(
-          "--log-format",
-          [&log = options.service.log](const std::string& format) {
-            log = format == "json"   ? LogFormat::json
-                  : format == "text" ? LogFormat::text
-                                     : LogFormat::off;
-          },
-          "Log a line per request on standard error: text, json or off [text]")
-      ->check(CLI::IsMember({"text", "json", "off"}))
-      ->group("Server");
-  command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
-      ->group("Server");
+void add_server_options(const FlagGroup& group, Options& options) {
+  group.add("--host", &options.http.host, "Address to listen at", {.shown = true});
+  group.add("--port", &options.port, "Port; 0: any free one",
+            {.shown = true, .range = between(0, 65535)});
+  group.add("--api-key", &options.service.api_keys,
+            "Key that clients must send; several comma-separated", {.at_commas = true});
+  group.add("--api-key-file", &options.key_file, "File with a key per line", {.value = "FILE"});
+  group.add("--alias", &options.service.model_name,
+            "The name of a single model (default: that of the file)");
+  group.add("--allowed-hosts", &options.service.hosts,
+            "Host names that requests may use besides localhost and IP addresses, comma-separated",
+            {.at_commas = true});
+  group.add("--cors-origins", &options.service.origins,
+            "Origins whose pages may send requests, comma-separated; *: all (default: none)",
+            {.at_commas = true});
+  group.add("--slots,!--no-slots", &options.service.slots,
+            "Show at /slots what is generated (default)");
+  group.add("--reasoning-budget", &options.service.reasoning_budget,
+            "Tokens that a model may think before it answers; -1: any number",
+            {.shown = true, .range = between(-1, 1 << 30)});
+  group.add("--reranker", &options.service.reranker,
+            "Rank documents (/v1/rerank) by yes and no, as Qwen3-Reranker does; without it, if the "
+            "model's name has 'rerank'");
+  group.add("--drain", &options.drain_seconds, "Seconds that running answers have at shutdown",
+            {.shown = true, .range = between(0.0, 3600.0)});
+  group.add("--threads-http", &options.http.threads,
+            "Threads that read requests and render templates",
+            {.shown = true, .range = between(1, 64)});
+  group.add("--timeout", &options.timeout_seconds,
+            "Seconds for a request's body, and for a client that does not read [30]",
+            {.range = between(0.1, 86400.0)});
+  group.add("--max-body", &options.max_body,
+            "Largest body of a request, such as 16MiB [8MiB; 48MiB where models take images]",
+            {.value = "SIZE"});
+  group.add("--connections", &options.http.connections,
+            "Connections of admitted clients; 0: enough for --parallel and --queue [0]",
+            {.range = between(0, 1 << 20)});
+  group.add("--log-format", &options.log_format,
+            "Log a line per request on standard error: text, json or off [text]",
+            {.choices = {"text", "json", "off"}});
+  group.add("--insecure", &options.insecure, "Listen at any address without a key");
 }
 
-void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
-  const auto add = [&](const std::string& name, int64_t& value, const std::string& text,
-                       int64_t least, int64_t most) {
-    command.add_option(name, value, text)
-        ->capture_default_str()
-        ->check(CLI::Range(least, most))
-        ->group("Batching");
+void add_scheduler_options(const FlagGroup& group, Options& options) {
+  SchedulerOptions& scheduler = options.scheduler;
+  const auto add = [&](const char* names, int64_t* value, const char* text, int64_t least,
+                       int64_t most) {
+    group.add(names, value, text, {.shown = true, .range = between(least, most)});
   };
-  add("-c,--ctx,--ctx-size", options.positions,
+  add("-c,--ctx,--ctx-size", &scheduler.positions,
       "Context of each text in tokens; 0: the model's, at most 4096", 0, int64_t{1} << 40);
-  add("-P,--parallel,--np", options.running, "Texts generated together; also -np", 1, kCpuRows);
-  add("--queue", options.waiting, "Requests that may wait; further ones are answered 429", 0,
+  add("-P,--parallel,--np", &scheduler.running, "Texts generated together; also -np", 1, kCpuRows);
+  add("--queue", &scheduler.waiting, "Requests that may wait; further ones are answered 429", 0,
       1 << 20);
-  add("-b,--batch-size", options.step_tokens, "Most tokens per step", 1, 1 << 20);
-  command
-      .add_option_function<double>(
-          "--step-time",
-          [&options](double milliseconds) { options.step_seconds = milliseconds / 1e3; },
-          "Milliseconds that a step which continues texts may take: prompts beside them are read "
-          "in "
-          "pieces that fit; 0: in pieces of --batch-size [50]")
-      ->check(CLI::Range(0.0, 60000.0))
-      ->group("Batching");
-  add("--kept-texts", options.kept, "Ended texts kept in the prefix cache", 0, 512);
-  add("--cache-positions", options.cache_positions,
+  add("-b,--batch-size", &scheduler.step_tokens, "Most tokens per step", 1, 1 << 20);
+  group.add("--step-time", &options.step_milliseconds,
+            "Milliseconds that a step which continues texts may take: prompts beside them are read "
+            "in pieces that fit; 0: in pieces of --batch-size [50]",
+            {.range = between(0.0, 60000.0)});
+  add("--kept-texts", &scheduler.kept, "Ended texts kept in the prefix cache", 0, 512);
+  add("--cache-positions", &scheduler.cache_positions,
       "Cache for all texts together, in tokens; 0: for --parallel texts", 0, int64_t{1} << 40);
-  command
-      .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
-                "Share cached prefixes between texts (default)")
-      ->group("Batching");
-}
-
-// Returns the flag's variable, such as WALSH_ARG_API_KEY for --api-key.
-std::string variable_of(const std::string& flag) {
-  std::string name = "WALSH_ARG_" + flag;
-  for (char& c : name)
-    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
-// Returns the value of the flag's variable; empty if unset.
-std::string value_of(const std::string& variable) {
-  const char* value = std::getenv(variable.c_str());
-  return value == nullptr ? "" : value;
-}
-
-// Gives every long flag a variable, also aliases. CLI11 supports one variable per option: the first
-// that is set is used. It would apply the value of --no-something to --something, so those are read
-// here and inverted.
-void add_variables(CLI::App& command) {
-  for (CLI::Option* option : command.get_options()) {
-    std::string chosen;
-    for (const std::string& flag : option->get_lnames()) {
-      const std::string name = variable_of(flag);
-      if (flag == "help" || value_of(name).empty()) continue;
-      if (option->check_fname(flag)) {
-        command.preparse_callback([option, flag, name](size_t) {
-          option->add_result(option->get_flag_value(flag, value_of(name)));
-        });
-      } else if (chosen.empty()) {
-        chosen = name;
-      }
-    }
-    if (!chosen.empty()) option->envname(chosen);
-  }
-}
-
-// Newer versions of CLI11 pass over a variable whose value an option does not take.
-void refuse_ignored_variables(const CLI::App& command) {
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string variable = option->get_envname();
-    if (variable.empty() || option->count() > 0 || value_of(variable).empty()) continue;
-    throw Error(ErrorCode::usage, variable,
-                fmt::format("{} does not take the value {}", option->get_name(false, true),
-                            printable(value_of(variable))));
-  }
+  group.add("--prefix-cache,!--no-prefix-cache", &scheduler.share_prefixes,
+            "Share cached prefixes between texts (default)");
 }
 
 }  // namespace
 
-Action add_serve(CLI::App& command) {
+Action add_serve(Command& command) {
   const auto options = std::make_shared<Options>();
   options->http.connections = 0;
-  options->service.log = LogFormat::text;
-  options->scheduler.step_seconds = kStepSeconds;
   options->models.add_to(command);
   options->model.add_loading_to(command);
   options->chat.add_to(command);
-  add_server_options(command, *options);
-  add_scheduler_options(command, options->scheduler);
-  options->prefixes.add_to(command);
-  add_shift_options(command, options->service);
-  options->model.add_speculation_to(command)->group("Batching");
+  add_server_options(command.group("Server"), *options);
+  const FlagGroup batching = command.group("Batching");
+  add_scheduler_options(batching, *options);
+  options->prefixes.add_to(batching);
+  add_shift_options(batching, options->service);
+  options->model.add_speculation_to(batching);
   add_pooling(command, options->pooling);
   add_sampling_options(command, options->service.sampling);
-  add_variables(command);
-  command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");
-  return [options, &command] {
-    refuse_ignored_variables(command);
-    return serve(*options);
-  };
+  command.variables = "WALSH_ARG_";
+  command.footer = "Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.";
+  return [options] { return serve(*options); };
 }
 
 }  // namespace walsh::cli

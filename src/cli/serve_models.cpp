@@ -10,35 +10,30 @@
 #include "io/printable.h"
 #include "serve/model_choice.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 
-void ServedModels::add_to(CLI::App& command) {
-  find_in_cache(*command.add_option(
-      "MODEL,-m,--model", paths,
-      "A walsh file, a Hugging Face folder or its name (walsh list), a GGUF file of llama.cpp, or "
-      "a folder of these; several are loaded when they are asked for; also -m MODEL"));
-  const std::string group = "Several models";
-  command
-      .add_option("--models-dir", folders,
-                  "Folder whose GGUF files and folders are models, also Hugging Face's cache")
-      ->type_name("DIR")
-      ->group(group);
-  command
-      .add_option(
-          "--models-memory", memory,
-          "Memory of all loaded models together with their caches, such as 24GiB; the least "
-          "recently used one is unloaded for another [what is available at the start]")
-      ->type_name("SIZE")
-      ->group(group);
-  command
-      .add_option(
-          "--keep-alive", keep_alive,
-          "Time after which an unused model is unloaded, such as 5m or 300 (seconds); 0: at "
-          "once, -1: never")
-      ->capture_default_str()
-      ->type_name("TIME")
-      ->group(group);
+void ServedModels::add_to(Command& command) {
+  command.add(
+      "MODEL,-m,--model", &paths,
+      "A walsh file, a Hugging Face folder or its name (walsh list), a GGUF file of "
+      "llama.cpp, or a folder of these; several are loaded when they are asked for; also -m "
+      "MODEL",
+      {.replacement = found_model});
+  const FlagGroup group = command.group("Several models");
+  group.add("--models-dir", &folders,
+            "Folder whose GGUF files and folders are models, also Hugging Face's cache",
+            {.value = "DIR"});
+  group.add("--models-memory", &memory,
+            "Memory of all loaded models together with their caches, such as 24GiB; the least "
+            "recently used one is unloaded for another [what is available at the start]",
+            {.value = "SIZE"});
+  group.add(
+      "--keep-alive", &keep_alive,
+      "Time after which an unused model is unloaded, such as 5m or 300 (seconds); 0: at once, "
+      "-1: never",
+      {.value = "TIME", .shown = true});
 }
 
 bool ServedModels::single() const {

@@ -1,10 +1,10 @@
 // Defines the flags of `walsh serve` for several models behind one port, and reads them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
 #include "cli/model_options.h"
 #include "serve/model_pool.h"
 
@@ -17,7 +17,7 @@ struct ServedModels {
   std::string memory;
   std::string keep_alive = "5m";
 
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
   // Returns whether a single model is served, which is loaded at once and stays. Throws usage if
   // there is none at all.
   bool single() const;

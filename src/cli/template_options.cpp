@@ -10,28 +10,23 @@ namespace {
 
 // The function jinja::Template::parse has the same limit.
 constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
-constexpr const char* kGroup = "Chat template (default: the model's own)";
 
 }  // namespace
 
-void TemplateOptions::add_to(CLI::App& command) {
-  text_option_ =
-      command.add_option("--chat-template", text_, "Template in Jinja2's language")->group(kGroup);
-  command.add_option("--chat-template-file", file_, "File with a template")
-      ->type_name("FILE")
-      ->group(kGroup)
-      ->excludes("--chat-template");
-  command
-      .add_option("--chat-template-kwargs", variables_,
-                  "Further variables of the template, such as '{\"enable_thinking\": false}'")
-      ->type_name("JSON")
-      ->group(kGroup);
+void TemplateOptions::add_to(Command& command) {
+  const FlagGroup group = command.group("Chat template (default: the model's own)");
+  text_flag_ = &group.add("--chat-template", &text_, "Template in Jinja2's language");
+  group.add("--chat-template-file", &file_, "File with a template",
+            {.value = "FILE", .excluded = text_flag_});
+  group.add("--chat-template-kwargs", &variables_,
+            "Further variables of the template, such as '{\"enable_thinking\": false}'",
+            {.value = "JSON"});
   // llama.cpp has this flag; templates are always Jinja here.
-  command.add_flag("--jinja", jinja_, "Templates are always Jinja2's")->group(kGroup);
+  group.add("--jinja", &jinja_, "Templates are always Jinja2's");
 }
 
 std::optional<TemplateText> TemplateOptions::text() const {
-  const bool here = text_option_ != nullptr && text_option_->count() > 0;
+  const bool here = text_flag_ != nullptr && text_flag_->given();
   if (!here && file_.empty()) return std::nullopt;
   TemplateText given{text_, "--chat-template"};
   // Errors name the file without its folder, because clients may see them.

@@ -1,11 +1,11 @@
 // Reads the chat template that replaces the model's own, and its variables.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
 #include "api/load.h"
+#include "cli/flags.h"
 #include "io/json.h"
 
 namespace walsh::cli {
@@ -13,9 +13,9 @@ namespace walsh::cli {
 // Adds --chat-template, --chat-template-file and --chat-template-kwargs.
 class TemplateOptions {
  public:
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
   // Returns whether any of them was given.
-  bool given() const { return text_option_->count() > 0 || !file_.empty() || !variables_.empty(); }
+  bool given() const { return text_flag_->given() || !file_.empty() || !variables_.empty(); }
   // Returns the template that was given, if any. Throws as read_text_input does, and bad_input for
   // an empty one.
   std::optional<TemplateText> text() const;
@@ -25,7 +25,7 @@ class TemplateOptions {
  private:
   std::string text_, file_, variables_;
   bool jinja_ = true;
-  const CLI::Option* text_option_ = nullptr;
+  const Flag* text_flag_ = nullptr;
 };
 
 }  // namespace walsh::cli

@@ -223,6 +223,10 @@ TEST_F(ServeCommand, EveryNameOfAFlagHasAVariable) {
                                   "WALSH_ARG_" + name + "=what");
     expect_error(r, 2, "what");
   }
+  // Several inverted ones count together.
+  expect_error(walsh({"serve", model(), "--port", "0", "--host", "0.0.0.0"},
+                     "WALSH_ARG_NO_SLOTS=what WALSH_ARG_NO_PREFIX_CACHE=1"),
+               2, "what");
   // An empty one is none, and flags win.
   const std::string variables = "WALSH_ARG_NGL= WALSH_ARG_GPU_LAYERS=what";
   expect_error(walsh({"serve", model(), "--host", "0.0.0.0", "-ngl", "0"}, variables), 2,

@@ -1,6 +1,10 @@
-#include "cli/escapes.h"
+#include "cli/prompt_inputs.h"
 
 #include <charconv>
+#include <cstdint>
+
+#include "io/mapped_file.h"
+#include "vision/image_encoder.h"
 
 namespace walsh::cli {
 namespace {
@@ -35,6 +39,17 @@ std::string unescaped(std::string_view text) {
     }
   }
   return result;
+}
+
+std::string read_image(const std::string& path) {
+  return read_text_input(path, ImageLimits().bytes);
+}
+
+std::vector<std::string> read_images(const std::vector<std::string>& paths) {
+  std::vector<std::string> images;
+  for (const std::string& path : paths)
+    images.push_back(read_image(path));
+  return images;
 }
 
 }  // namespace walsh::cli
