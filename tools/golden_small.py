@@ -74,6 +74,8 @@ def small_configs():
     yield from cohere2()
     yield from lfm2()
     yield from lfm2_moe()
+    yield from granite_hybrid()
+    yield from nemotron_h()
 
 
 def seed_oss():
@@ -310,3 +312,97 @@ def lfm2_moe():
         num_dense_layers=1,
         conv_L_cache=5,
     ), dict(STEADY, whole_experts=True)
+
+
+def granite_hybrid():
+    """Yields Granite 4: layers are Mamba-2 mixers ("m") or attention ("a")."""
+
+    def hybrid(layers, **changes):
+        types = ["mamba" if kind == "m" else "attention" for kind in layers]
+        own = dict(
+            num_hidden_layers=len(layers),
+            layer_types=types,
+            mamba_n_heads=4,
+            mamba_d_state=16,
+            mamba_chunk_size=16,
+            shared_intermediate_size=48,
+        )
+        return shape(**{**own, **changes})
+
+    # As published models of 2025 have it.
+    yield "granite-hybrid-tiny", hf.GraniteMoeHybridConfig(
+        **hybrid("mmam", num_local_experts=4, num_experts_per_tok=2, intermediate_size=16),
+        embedding_multiplier=3.0,
+        logits_scaling=2.0,
+        residual_multiplier=0.5,
+        attention_multiplier=0.125,
+        position_embedding_type="nope",
+        tie_word_embeddings=True,
+    ), dict(STEADY, prompt=100, embedding=0.03)
+    yield "granite-hybrid-dense-tiny", hf.GraniteMoeHybridConfig(
+        **hybrid("mma", num_local_experts=0, mamba_n_groups=2, mamba_d_conv=3),
+        mamba_conv_bias=False,
+        mamba_proj_bias=True,
+        attention_bias=True,
+        position_embedding_type="rope",
+        residual_multiplier=0.25,
+        tie_word_embeddings=False,
+    ), STEADY
+    yield "granite-hybrid-wide-tiny", hf.GraniteMoeHybridConfig(
+        **hybrid(
+            "mam",
+            num_local_experts=3,
+            num_key_value_heads=2,
+            mamba_expand=3,
+            mamba_n_heads=6,
+            mamba_d_state=48,
+            mamba_n_groups=3,
+        ),
+        attention_multiplier=0.0625,
+        embedding_multiplier=2.0,
+        residual_multiplier=0.5,
+    ), dict(STEADY, prompt=70)
+
+
+def nemotron_h():
+    """Yields layers that are M (Mamba-2), * (attention), - (MLP) or E (experts)."""
+
+    def blocks(pattern, **changes):
+        names = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+        own = shape(
+            layers_block_type=[names[letter] for letter in pattern],
+            mamba_num_heads=4,
+            mamba_head_dim=16,
+            ssm_state_size=16,
+            n_groups=2,
+            chunk_size=16,
+            head_dim=16,
+            layer_norm_epsilon=1e-5,
+        )
+        for key in ("rms_norm_eps", "rope_parameters", "num_hidden_layers"):
+            own.pop(key)
+        return {**own, **changes}
+
+    yield "nemotron-h-tiny", hf.NemotronHConfig(**blocks("M-M*-")), dict(STEADY, prompt=70)
+    yield "nemotron-h-moe-tiny", hf.NemotronHConfig(
+        **blocks("MEM*E", num_key_value_heads=2, n_groups=1),
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        moe_shared_expert_intermediate_size=48,
+        routed_scaling_factor=1.5,
+    ), STEADY
+    yield "nemotron-h-odd-tiny", hf.NemotronHConfig(
+        **blocks("MEM-*", mamba_num_heads=6, n_groups=3, ssm_state_size=32, conv_kernel=3),
+        use_conv_bias=False,
+        use_bias=True,
+        mlp_bias=False,
+        n_routed_experts=6,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        moe_intermediate_size=16,
+        moe_shared_expert_intermediate_size=16,
+        norm_topk_prob=False,
+        tie_word_embeddings=True,
+    ), dict(STEADY, embedding=0.05)

@@ -48,6 +48,8 @@ MODELS = {
     "gpt-oss-tiny": {"config": {"swiglu_limit": 7}},
     "granite-bias-tiny": {"flags": ["--fuse-qkv"]},
     "granite-yarn-tiny": {},
+    "granite-hybrid-tiny": {"given": {"layer_types": ["mamba", "mamba", "attention", "mamba"]},
+                            "config": {"max_position_embeddings": 1 << 20}},
     "granitemoe-tiny": {},
     "hunyuan-tiny": {"given": {"max_position_embeddings": 32768},
                      "config": {"max_position_embeddings": 262144}},

@@ -162,6 +162,19 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
   }
 }
 
+// Adds the number of layers where only the list of their blocks tells it (Nemotron-H).
+void add_layer_count(Json& object) {
+  constexpr const char* kCount = "num_hidden_layers";
+  if (object.contains(kCount)) return;
+  const auto types = object.find("layers_block_type"),
+             pattern = object.find("hybrid_override_pattern");
+  if (types != object.end() && types->is_array()) {
+    object[kCount] = types->size();
+  } else if (pattern != object.end() && pattern->is_string()) {
+    object[kCount] = pattern->get_ref<const std::string&>().size();
+  }
+}
+
 ModelConfig read_text_model(Json object, const std::string& where) {
   ConfigReader type(object, where);
   const Family& family = choose_family(type);
@@ -170,6 +183,7 @@ ModelConfig read_text_model(Json object, const std::string& where) {
     for (const auto& [key, value] : defaults.items())
       if (!object.contains(key)) object[key] = value;
   }
+  add_layer_count(object);
   ConfigReader reader(object, where);
   ModelConfig config;
   config.family = family.model_type;

@@ -31,14 +31,8 @@ class LayerBuilder {
   }
 
   LayerDesc build() {
-    if (own_.recurrent && traits_.short_convolution.taps > 0) {
-      add_short_convolution();
-    } else if (own_.recurrent) {
-      add_delta_net();
-    } else {
-      add_attention();
-    }
-    add_feed_forward();
+    if (own_.mixer) add_mixer();
+    if (own_.feed_forward) add_feed_forward();
     if (traits_.norms_after) {
       layer_.after_attention = norm(names_.after_attention_norm, config_.hidden);
       layer_.after_mlp = norm(names_.after_mlp_norm, config_.hidden);
@@ -52,6 +46,12 @@ class LayerBuilder {
   }
 
  private:
+  void add_mixer() {
+    if (!own_.recurrent) return add_attention();
+    if (traits_.short_convolution.taps > 0) return add_short_convolution();
+    add_delta_net();
+  }
+
   std::string of_layer(std::string_view name) const {
     return std::string(names_.layers) + index_ + "." + std::string(name);
   }
@@ -259,18 +259,31 @@ class LayerBuilder {
     d.value_dim = t.value_dim;
     d.taps = t.taps;
     d.norm = {weight(names_.delta_norm), d.value_dim, traits_.norm_eps, 0};
+    if (t.additive) describe_additive(d);
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
-    d.qkv = matrix(names_.delta_qkv, false, d.channels(), input, Basis::own);
-    d.z = matrix(names_.delta_z, false, d.value_width(), input, Basis::own);
-    d.b = matrix(names_.delta_b, false, d.value_heads, input, Basis::own);
-    d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
-    layer_.matrices[static_cast<size_t>(d.b)].plain = true;
-    layer_.matrices[static_cast<size_t>(d.a)].plain = true;
-    // The norm in front has one gain for all heads, so no feeder can be scaled.
+    d.qkv = matrix(names_.delta_qkv, t.bias, d.channels(), input, Basis::own);
+    d.z = matrix(names_.delta_z, t.bias, d.value_width(), input, Basis::own);
+    d.b = matrix(names_.delta_b, t.bias, d.value_heads, input, Basis::own);
+    layer_.matrices.back().plain = true;
+    if (!t.additive) {
+      d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
+      layer_.matrices.back().plain = true;
+    }
+    stack(names_.delta_in, {d.z, d.qkv, d.b});
+    // The norm in front is no part of the activation, so no feeder can be scaled.
     const int gated = activation("o", d.value_width(), {}, Basis::own);
-    d.o = matrix(names_.delta_o, false, config_.hidden, gated, Basis::residual);
+    d.o = matrix(names_.delta_o, t.bias, config_.hidden, gated, Basis::residual);
     if (!names_.delta_qkvz.empty()) describe_delta_parts(d);
+  }
+
+  void describe_additive(DeltaNetDesc& d) const {
+    const DeltaNetTraits& t = traits_.delta_net;
+    d.additive = true;
+    d.norm.width = d.value_width() / d.key_heads;
+    d.norm.eps = t.norm_eps;
+    d.least_strength = t.least_strength;
+    d.most_strength = t.most_strength;
   }
 
   // Says where the parts are in a checkpoint. It stores, for each key head, the rows of its query,
@@ -330,6 +343,10 @@ class LayerBuilder {
     }
     add_experts(input, input);
     if (own_.shared == 0) return;
+    if (names_.shared.empty()) {
+      add_mlp(input, own_.shared, names_.gate, names_.up, names_.down);
+      return stack(names_.gate_up, {layer_.mlp.gate, layer_.mlp.up});
+    }
     const auto name = [&](const char* part) { return std::string(names_.shared) + part; };
     add_mlp(input, own_.shared, name("gate_proj"), name("up_proj"), name("down_proj"));
   }
@@ -398,6 +415,7 @@ class LayerBuilder {
       layer_.matrices.back().plain = true;
     }
     const int gated = activation("experts.down", e.width, {}, Basis::own);
+    e.gated = !traits_.ungated;
     e.first = static_cast<int>(layer_.matrices.size());
     for (int64_t i = 0; i < e.count; ++i) {
       const auto add = [&](std::string_view name, int64_t rows, int from, Basis outputs) {
@@ -406,7 +424,7 @@ class LayerBuilder {
         matrix(full, traits.bias, rows, from, outputs);
         layer_.matrices.back().expert = static_cast<int>(i);
       };
-      add(names_.expert_gate, e.width, input, Basis::own);
+      if (e.gated) add(names_.expert_gate, e.width, input, Basis::own);
       add(names_.expert_up, e.width, input, Basis::own);
       add(names_.expert_down, config_.hidden, gated, Basis::residual);
       describe_parts(i);
@@ -415,6 +433,7 @@ class LayerBuilder {
 
   // Says where expert i is in the tensors that contain all experts.
   void describe_parts(int64_t i) {
+    if (!layer_.experts.gated) return describe_ungated_parts(i);
     const ExpertTraits& traits = traits_.experts;
     const ExpertsDesc& e = layer_.experts;
     const int64_t n = e.count, width = e.width, hidden = config_.hidden, both = 2 * width;
@@ -446,6 +465,27 @@ class LayerBuilder {
     part(g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, step);
     part(u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + ups, 0, step);
     part(d->bias, down + "_bias", {n, hidden}, 1, hidden, i * hidden, 0, 1);
+  }
+
+  // Up and down have a tensor each, as in ExpertOrder::rows.
+  void describe_ungated_parts(int64_t i) {
+    const ExpertsDesc& e = layer_.experts;
+    const auto part = [&](int matrix, std::string_view name) {
+      const MatrixDesc& m = layer_.matrix(matrix);
+      config_.parts.push_back({m.weight,
+                               of_layer(name),
+                               0,
+                               m.rows,
+                               0,
+                               0,
+                               {e.count, m.rows, m.cols},
+                               m.cols,
+                               i * m.rows * m.cols,
+                               m.cols,
+                               1});
+    };
+    part(e.up(i), names_.all_up);
+    part(e.down(i), names_.all_down);
   }
 
   const DecoderTraits& traits_;

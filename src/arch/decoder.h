@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ struct TensorNames {
   // These are set if a checkpoint has qkv and z in one tensor, ordered by key heads, and b and a in
   // another.
   std::string_view delta_qkvz = "", delta_ba = "";
+  // This is set if a checkpoint has the rows of z, of qkv and of b in one tensor.
+  std::string_view delta_in = "";
   // These are for short convolutions. One tensor, short_in, has the rows of the gate in front, of
   // the gate behind, and of the channels.
   std::string_view short_in = "conv.in_proj", short_o = "conv.out_proj";
@@ -52,6 +55,7 @@ struct TensorNames {
   // name.
   std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
   // Comes before gate_proj, up_proj and down_proj.
+  // If it is empty, the shared expert has the names of the MLP.
   std::string_view shared = "mlp.shared_expert.";
   std::string_view experts = "mlp.experts.";
   // These are set if a model has norms in front of the router (whose name is used without
@@ -62,6 +66,7 @@ struct TensorNames {
   // A checkpoint that stores all experts of a layer in one tensor per kind has tensors of these
   // names, without ".weight".
   std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
+  std::string_view all_up = "";  // Experts without gates have this in place of all_gate_up.
   // These are for the embeddings of layers. The first three belong to the whole model.
   std::string_view layer_embedding = "model.embed_tokens_per_layer.weight";
   std::string_view layer_projection = "model.per_layer_model_projection";
@@ -104,6 +109,8 @@ struct LayerTraits : AttentionOptions, HeadOptions {
   int64_t shared = 0;
   // If true, a delta net or a short convolution takes the place of attention.
   bool recurrent = false;
+  // If one is false, the layer has only the other: a mixer, or an MLP or experts.
+  bool mixer = true, feed_forward = true;
 
   LayerTraits() { scale = 0; }
 };
@@ -118,6 +125,10 @@ struct LatentTraits {
 // Describes delta nets (DeltaNetDesc), which are the same in every layer that has one.
 struct DeltaNetTraits {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
+  // These are for additive ones.
+  bool additive = false, bias = false;
+  float norm_eps = 0;
+  float least_strength = 0, most_strength = std::numeric_limits<float>::infinity();
 };
 
 // Describes short convolutions (ShortConvolutionDesc), which are the same in every layer that has

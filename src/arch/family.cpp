@@ -8,12 +8,12 @@ namespace walsh {
 
 std::span<const Family> families() {
   static const auto table = std::to_array<Family>(
-      {kArcee,  kCohere2,   kDeepseekV2, kDeepseekV3,   kErnie45,  kErnie45Moe, kExaone4,
-       kGemma,  kGemma2,    kGemma3,     kGemma4,       kGlm,      kGlm4,       kGlm4Moe,
-       kGptOss, kGranite,   kGraniteMoe, kHunYuanDense, kLfm2,     kLfm2Moe,    kLlama,
-       kLlama4, kMiniMaxM2, kMinistral,  kMinistral3,   kMistral,  kMixtral,    kOlmo2,
-       kOlmo3,  kOlmoe,     kPhi3,       kQwen2,        kQwen2Moe, kQwen3,      kQwen3Moe,
-       kQwen35, kQwen35Moe, kQwen3Next,  kSeedOss,      kSmolLm3});
+      {kArcee,     kCohere2,  kDeepseekV2,    kDeepseekV3, kErnie45,      kErnie45Moe, kExaone4,
+       kGemma,     kGemma2,   kGemma3,        kGemma4,     kGlm,          kGlm4,       kGlm4Moe,
+       kGptOss,    kGranite,  kGraniteHybrid, kGraniteMoe, kHunYuanDense, kLfm2,       kLfm2Moe,
+       kLlama,     kLlama4,   kMiniMaxM2,     kMinistral,  kMinistral3,   kMistral,    kMixtral,
+       kNemotronH, kOlmo2,    kOlmo3,         kOlmoe,      kPhi3,         kQwen2,      kQwen2Moe,
+       kQwen3,     kQwen3Moe, kQwen35,        kQwen35Moe,  kQwen3Next,    kSeedOss,    kSmolLm3});
   return table;
 }
 

@@ -29,10 +29,10 @@ std::span<const Family> families();
 const Family* find_family(std::string_view model_type);
 
 extern const Family kArcee, kCohere2, kDeepseekV2, kDeepseekV3, kErnie45, kErnie45Moe, kExaone4,
-    kGemma, kGemma2, kGemma3, kGemma4, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
-    kHunYuanDense, kLfm2, kLfm2Moe, kLlama, kLlama4, kMiniMaxM2, kMinistral, kMinistral3, kMistral,
-    kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35,
-    kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
+    kGemma, kGemma2, kGemma3, kGemma4, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteHybrid,
+    kGraniteMoe, kHunYuanDense, kLfm2, kLfm2Moe, kLlama, kLlama4, kMiniMaxM2, kMinistral,
+    kMinistral3, kMistral, kMixtral, kNemotronH, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe,
+    kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
 
 constexpr int64_t kDefaultWindow = 4096;  // transformers assumes this for most families.
 
@@ -82,6 +82,17 @@ void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTrai
 // Reads layers of multi-token prediction that follow the others, as in DeepSeek-V3. The first one
 // predicts ahead; the tensors of the others are left out. Call this when all layers are known.
 void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
+// Names the keys of a config that describe Mamba-2 mixers.
+struct Mamba2Keys {
+  const char *heads, *head_dim, *groups, *state, *taps, *convolution_bias, *bias;
+};
+struct Mamba2Shape {
+  int64_t heads, head_dim, groups, state;
+};
+// Reads Mamba-2 mixers, for absent keys with these defaults: recurrent layers are additive delta
+// nets then.
+void read_mamba2(ConfigReader& reader, const Mamba2Keys& keys, const Mamba2Shape& defaults,
+                 DecoderTraits& traits);
 // Takes rope away from the layers that `no_rope_layers` marks with 0, or from every
 // `no_rope_layer_interval`-th layer.
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits);

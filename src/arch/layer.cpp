@@ -23,7 +23,11 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
     gain(activation.norm);
   gain(a.q_norm);
   gain(a.k_norm);
-  gain(d.norm);
+  if (d.additive) {
+    all.push_back({d.norm.weight, 1, d.value_width(), 0, VectorDesc::Form::stored, true});
+  } else {
+    gain(d.norm);
+  }
   gain(layer.after_attention);
   gain(layer.experts.after_shared);
   gain(layer.experts.after);
@@ -36,7 +40,7 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
     if (desc.size() > 0) all.push_back(std::move(desc));
   }
   if (a.unit_eps != 0 || a.value_eps != 0) constant(kUnitGain, a.head_dim, 1);
-  if (d.present()) {
+  if (d.present() && !d.additive) {
     const auto dim = static_cast<float>(d.key_dim);
     constant(kQueryLengthGain, d.key_dim, 1 / dim);
     constant(kKeyLengthGain, d.key_dim, 1 / std::sqrt(dim));

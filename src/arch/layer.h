@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -145,20 +146,35 @@ struct AttentionDesc : AttentionOptions, HeadOptions {
 // positions, followed by silu; every query and key is divided by its length, and queries by
 // sqrt(key_dim) as well. Value head h reads the queries and keys of head h / (value_heads /
 // key_heads). The output of a head is normalized, then multiplied by silu(z).
+//
+// If it is `additive`, it is a Mamba-2 mixer (Dao and Gu 2024), whose updates do not depend on the
+// state: S <- d S + strength k v^T, and the output is S^T q + skip v, with strength = softplus(b +
+// bias) within [least_strength, most_strength] and d = exp(-exp(rate) strength). q, k and v, there
+// called C, B and x, are not scaled. The output of all heads is multiplied by silu(z), then
+// normalized in groups, as many as there are key heads.
 struct DeltaNetDesc {
   // key_heads divides value_heads; 0: there is no delta net.
   int64_t key_heads = 0, value_heads = 0;
   int64_t key_dim = 0, value_dim = 0;  // They are sizes of heads, multiples of 16.
   int64_t taps = 0;                    // The convolution has 2 to 16 taps.
-  NormDesc norm = {};                  // It is over the value_dim values of each head.
-  // The rows of qkv are queries, then keys, then values; a and b have one row per value head.
+  // It is over the value_dim values of each head. If the mixer is additive, it is over the values
+  // of a group, and its weight has value_width() of them.
+  NormDesc norm = {};
+  // The rows of qkv are queries, then keys, then values, or in reverse order if the mixer is
+  // additive; a and b have one row per value head. An additive mixer has no a.
   int qkv = -1, z = -1, b = -1, a = -1, o = -1;
+  bool additive = false;
+  float least_strength = 0, most_strength = std::numeric_limits<float>::infinity();
 
   bool present() const { return value_heads > 0; }
   int64_t group() const { return value_heads / key_heads; }
   int64_t key_width() const { return key_heads * key_dim; }
   int64_t value_width() const { return value_heads * value_dim; }
   int64_t channels() const { return 2 * key_width() + value_width(); }
+  // Return where queries, keys and values begin among the channels.
+  int64_t query_at() const { return additive ? value_width() + key_width() : 0; }
+  int64_t key_at() const { return additive ? value_width() : key_width(); }
+  int64_t value_at() const { return additive ? 0 : 2 * key_width(); }
 };
 
 // Describes a mixer that is a short convolution between two gates (LFM2): o(after(x) *
@@ -208,6 +224,8 @@ struct ExpertsDesc {
   int shared_gate = -1;
   // It is the index of the first matrix of gate, up and down of expert 0, then of expert 1, ...
   int first = -1;
+  // If false, experts have no matrix gate: what up gives is its own gate.
+  bool gated = true;
   // `after` is applied to the sum, and `after_shared` to the output of `mlp`, before both are
   // added.
   NormDesc after = {}, after_shared = {};
@@ -215,9 +233,12 @@ struct ExpertsDesc {
   bool present() const { return count > 0; }
   // Returns whether experts, router and `mlp` have separate inputs.
   bool apart() const { return after.present(); }
-  int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
-  int up(int64_t expert) const { return gate(expert) + 1; }
-  int down(int64_t expert) const { return gate(expert) + 2; }
+  // Returns how many matrices an expert has.
+  int each() const { return gated ? 3 : 2; }
+  // Without gates, gate() and up() are one matrix.
+  int gate(int64_t expert) const { return first + static_cast<int>(each() * expert); }
+  int up(int64_t expert) const { return gate(expert) + each() - 2; }
+  int down(int64_t expert) const { return gate(expert) + each() - 1; }
 };
 
 // Describes a layer's own embedding of the token (Gemma 3n): x += after(out(function(gate(x)) *
@@ -276,9 +297,10 @@ inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 // Says which vectors a layer may store besides gains and biases. A layer has those that it names.
 enum class LayerVector : uint8_t {
   taps,            // A convolution has them, with the newest position last.
-  taps_bias,       // It is added to what a short convolution gives.
+  taps_bias,       // It is added to what the convolution gives.
   decay_rate,      // It is `rate` of a delta net.
   decay_bias,      // It is `bias` of a delta net.
+  skip,            // The values of a head of an additive delta net are added times this.
   sinks,           // A head has one logit, which takes part in the softmax but has no value.
   choice_bias,     // It is added to the scores of experts, for the choice only.
   expert_factors,  // In the end they multiply the weights of experts.
@@ -287,9 +309,9 @@ enum class LayerVector : uint8_t {
 
 // Describes a layer, which computes x += scale * after_attention(o(mixer(input))), then x += scale
 // * after_mlp(down(...)). If the two are `parallel`, both read the same activation, made of the x
-// in front of the layer. The mixer is attention, a delta net or a short convolution. In a layer
-// with experts, their sum is added to the output of `mlp`, which is the shared expert. Then comes
-// the layer's embedding of the token, if there is one.
+// in front of the layer. The mixer is attention, a delta net or a short convolution; a layer may
+// lack it, or what follows. In a layer with experts, their sum is added to the output of `mlp`,
+// which is the shared expert. Then comes the layer's embedding of the token, if there is one.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;  // They are in the order of the computation.
   std::vector<MatrixDesc> matrices;         // They are in the order of the computation.
@@ -330,10 +352,11 @@ inline VectorDesc describe_vector(LayerVector vector, const LayerDesc& layer) {
       if (d.present()) return {"", d.channels(), d.taps, 0, Form::transposed};
       return {"", c.channels, c.taps, 0, Form::transposed};
     case LayerVector::taps_bias:
-      return {"", 1, c.channels};
+      return {"", 1, d.present() ? d.channels() : c.channels};
     case LayerVector::decay_rate:
       return {"", 1, d.value_heads, 0, Form::exponential};
     case LayerVector::decay_bias:
+    case LayerVector::skip:
       return {"", 1, d.value_heads};
     case LayerVector::sinks:
       return {"", 1, layer.attention.heads};

@@ -85,7 +85,13 @@ class Reader {
   void read_heads(const GgufMetadata& metadata) {
     if (!family_->paired_heads) return;
     heads_ = metadata.require(".attention.head_count");
-    kv_heads_ = metadata.uniform_integer(".attention.head_count_kv").value_or(heads_);
+    constexpr const char* kKvHeads = ".attention.head_count_kv";
+    if (family_->layers_differ) {  // Layers without attention have none; all others have as many.
+      const std::vector<int64_t> all = metadata.layer_integers(kKvHeads);
+      kv_heads_ = *std::max_element(all.begin(), all.end());
+    } else {
+      kv_heads_ = metadata.uniform_integer(kKvHeads).value_or(heads_);
+    }
     // Rows are divided by both numbers below; whether they suit the model is checked with the
     // config.
     if (heads_ <= 0) metadata.refuse(".attention.head_count", "is not positive");

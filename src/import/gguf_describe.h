@@ -24,6 +24,8 @@ GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_ern
 GgufDescribe describe_gguf_gemma4;
 // These have delta nets.
 GgufDescribe describe_gguf_qwen35, describe_gguf_qwen35_moe, describe_gguf_qwen3_next;
+// This one has Mamba-2 mixers.
+GgufDescribe describe_gguf_granite_hybrid;
 // These have short convolutions.
 GgufDescribe describe_gguf_lfm2, describe_gguf_lfm2_moe;
 

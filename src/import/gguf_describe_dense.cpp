@@ -172,8 +172,13 @@ void describe_gguf_olmo3(const GgufMetadata& m, Json& config) {
 
 void describe_gguf_granite(const GgufMetadata& m, Json& config) {
   describe_biases(m, config);
-  if (!m.boolean(".rope.scaling.finetuned").value_or(true))
-    m.refuse(".rope.scaling.finetuned", "is false: attention without rope is not supported");
+  // Only models with recurrent layers have no rope.
+  const bool recurrent = m.integer(".ssm.conv_kernel").has_value();
+  if (m.boolean(".rope.scaling.finetuned").value_or(!recurrent) == recurrent) {
+    m.refuse(".rope.scaling.finetuned",
+             recurrent ? "is true: attention with rope beside recurrent layers is not supported"
+                       : "is false: attention without rope is not supported");
+  }
   const auto dim = config.at("head_dim").get<double>();
   // As in llama.cpp, 0 means absent.
   const auto copy = [&](std::string_view key, const char* name, double absent) {

@@ -86,27 +86,55 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = bias;
 }
 
-// Describes the layers of LFM2: those without KV heads have a short convolution.
-void describe_short_convolutions(const GgufMetadata& m, Json& config) {
+// Lists the types of layers: those without KV heads have the recurrent one.
+void describe_layers(const GgufMetadata& m, const char* recurrent, const char* attention,
+                     Json& config) {
   constexpr const char* kHeads = ".attention.head_count_kv";
-  config["norm_eps"] = config.at("rms_norm_eps");
-  config.erase("rms_norm_eps");
-  config["conv_L_cache"] = m.require(".shortconv.l_cache");
   Json types = Json::array();
   int64_t heads = 0;
-  bool bias = false;
   const std::vector<int64_t> all = m.layer_integers(kHeads);
   for (int64_t i = 0; i < m.layers(); ++i) {
     const int64_t own = all[static_cast<size_t>(i)];
-    types.push_back(own == 0 ? "conv" : "full_attention");
-    bias = bias || in_gguf_layer(m, i, "shortconv.conv.bias");
+    types.push_back(own == 0 ? recurrent : attention);
     if (own == 0) continue;
     if (heads != 0 && own != heads) m.refuse(kHeads, "differs between layers with attention");
     heads = own;
   }
   config["layer_types"] = std::move(types);
-  config["conv_bias"] = bias;
   config["num_key_value_heads"] = heads == 0 ? config.at("num_attention_heads") : Json(heads);
+}
+
+bool in_any_gguf_layer(const GgufMetadata& m, std::string_view name) {
+  for (int64_t i = 0; i < m.layers(); ++i)
+    if (in_gguf_layer(m, i, name)) return true;
+  return false;
+}
+
+// Describes the Mamba-2 mixers of Granite 4.
+void describe_mamba2(const GgufMetadata& m, Json& config) {
+  const int64_t heads = m.require(".ssm.time_step_rank"), width = m.require(".ssm.inner_size");
+  if (heads <= 0 || width % heads != 0)
+    m.refuse(".ssm.time_step_rank", "is no divisor of ssm.inner_size");
+  const int64_t hidden = m.require(".embedding_length");
+  if (hidden <= 0 || width % hidden != 0)
+    m.refuse(".ssm.inner_size", "is no multiple of embedding_length");
+  config["mamba_expand"] = width / hidden;
+  config["mamba_n_heads"] = heads;
+  config["mamba_d_head"] = width / heads;
+  config["mamba_n_groups"] = m.require(".ssm.group_count");
+  config["mamba_d_state"] = m.require(".ssm.state_size");
+  config["mamba_d_conv"] = m.require(".ssm.conv_kernel");
+  config["mamba_conv_bias"] = in_any_gguf_layer(m, "ssm_conv1d.bias");
+  config["mamba_proj_bias"] = in_any_gguf_layer(m, "ssm_in.bias");
+}
+
+// Describes the layers of LFM2: those without KV heads have a short convolution.
+void describe_short_convolutions(const GgufMetadata& m, Json& config) {
+  config["norm_eps"] = config.at("rms_norm_eps");
+  config.erase("rms_norm_eps");
+  config["conv_L_cache"] = m.require(".shortconv.l_cache");
+  describe_layers(m, "conv", "full_attention", config);
+  config["conv_bias"] = in_any_gguf_layer(m, "shortconv.conv.bias");
   config["intermediate_size"] = m.require(".feed_forward_length");
 }
 
@@ -241,6 +269,24 @@ void describe_gguf_granite_moe(const GgufMetadata& m, Json& config) {
   describe_counts(m, config);
   if (m.integer(".expert_shared_feed_forward_length").value_or(0) != 0)
     m.refuse(".expert_shared_feed_forward_length", "shared experts are not supported for Granite");
+}
+
+void describe_gguf_granite_hybrid(const GgufMetadata& m, Json& config) {
+  describe_gguf_granite(m, config);
+  config.erase("mlp_bias");
+  config["attention_bias"] = in_any_gguf_layer(m, "attn_q.bias");
+  config["position_embedding_type"] = "nope";
+  describe_layers(m, "mamba", "attention", config);
+  describe_mamba2(m, config);
+  const int64_t width = m.require(".feed_forward_length");
+  const int64_t shared = m.integer(".expert_shared_feed_forward_length").value_or(0);
+  config["intermediate_size"] = width;
+  config["shared_intermediate_size"] = shared != 0 ? shared : width;
+  const int64_t experts = m.integer(".expert_count").value_or(0);
+  config["num_local_experts"] = experts;
+  if (experts == 0) return;
+  expect_gating(m, kSoftmax);
+  config["num_experts_per_tok"] = m.require(".expert_used_count");
 }
 
 void describe_gguf_gpt_oss(const GgufMetadata& m, Json& config) {

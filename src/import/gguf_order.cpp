@@ -50,10 +50,10 @@ GgufOrder gguf_order(const Checkpoint& checkpoint, const TensorInfo& info) {
     }
     return order;
   }
+  order.rates = info.name.ends_with(".A_log");
   const size_t place = info.name.find(kDeltaNet);
   if (place == std::string::npos) return order;
   const std::string_view part = std::string_view(info.name).substr(place + kDeltaNet.size());
-  order.rates = part == "A_log";
   const Json config = parse_json(checkpoint.config_json(), checkpoint.config_place());
   const auto type = config.find("model_type");
   if (type != config.end() && type->is_string() &&

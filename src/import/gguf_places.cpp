@@ -212,6 +212,13 @@ void stack_heads(GgufPlace& place) {
   if (place.name.ends_with(".k_b_proj.weight")) shape = {shape[0] * shape[2], shape[1]};
 }
 
+// Places the vectors of Mamba-2 mixers, which the file stores as matrices.
+void flatten_vectors(GgufPlace& place) {
+  std::vector<int64_t>& shape = place.shape;
+  for (const std::string_view name : {".mamba.A_log", ".mamba.D", ".mamba.norm.weight"})
+    if (shape.size() == 2 && place.name.ends_with(name)) shape = {shape[0] * shape[1]};
+}
+
 }  // namespace
 
 std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamily& family,
@@ -244,8 +251,10 @@ std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamil
   if (names.first.find('*') != std::string::npos)
     return cut.experts(names, prefix, expert_count(metadata));
   auto places = cut.whole(prefix + names.first, names.second.empty() ? "" : prefix + names.second);
-  for (GgufPlace& place : places)
+  for (GgufPlace& place : places) {
     stack_heads(place);
+    flatten_vectors(place);
+  }
   return places;
 }
 

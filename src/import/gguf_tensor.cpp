@@ -32,7 +32,7 @@ const Format* code_format(const TensorInfo& info, GgufCodes codes) {
 
 // Returns whether a tensor's values differ from those in the file. They are then read as float32.
 bool is_computed(const TensorInfo& info) {
-  return info.gguf->offset != 0 || info.name.ends_with(".linear_attn.A_log");
+  return info.gguf->offset != 0 || info.name.ends_with(".A_log");
 }
 
 // Reads the rows of a tensor in the checkpoint's order, also where it holds several matrices.

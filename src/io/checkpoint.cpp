@@ -82,6 +82,25 @@ std::string with_chat_template(const std::string& config, const std::string& cha
   return json.dump();
 }
 
+// Returns the text of config.json with what transformers 5 writes for infinity. Older versions
+// wrote a word that JSON does not have.
+std::string with_infinity_as_json(const std::string& config) {
+  constexpr std::string_view kWord = "Infinity", kObject = R"({"__float__": "Infinity"})";
+  std::string result;
+  bool quoted = false;
+  for (size_t i = 0; i < config.size(); ++i) {
+    if (!quoted && config.compare(i, kWord.size(), kWord) == 0) {
+      result += kObject;
+      i += kWord.size() - 1;
+      continue;
+    }
+    if (config[i] == '"') quoted = !quoted;
+    result += config[i];
+    if (quoted && config[i] == '\\' && i + 1 < config.size()) result += config[++i];
+  }
+  return result;
+}
+
 }  // namespace
 
 DType TensorInfo::dtype() const {
@@ -109,7 +128,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   result.folder_ = folder;
   const std::string config = join(folder, names::kConfig);
   if (!exists(config)) refuse(folder, "has no config.json");
-  result.config_ = result.read(config, kMaxConfigBytes);
+  result.config_ = with_infinity_as_json(result.read(config, kMaxConfigBytes));
   result.generation_config_ = result.read_optional(names::kGenerationConfig, kMaxConfigBytes);
   result.tokenizer_ = result.read_optional(names::kTokenizer, kMaxTokenizerBytes);
   result.tokenizer_config_ = result.read_optional(names::kTokenizerConfig, kMaxTokenizerBytes);

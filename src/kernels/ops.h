@@ -55,10 +55,11 @@ struct InputTransform {
 // begin at multiples of it.
 inline constexpr int64_t kDeltaChunk = 32;
 
-// Describes one key head of a gated delta net and the value heads that read it.
+// Describes one key head of a gated delta net and value heads that read it.
 struct DeltaShape {
   int64_t values = 0;                  // It is the number of value heads.
   int64_t key_dim = 0, value_dim = 0;  // They are sizes of heads, multiples of 16.
+  bool additive = false;               // If true, updates do not depend on the state.
 };
 
 // Holds what a sequence stores for one key head: the states at the start of the current chunk, and
@@ -66,7 +67,8 @@ struct DeltaShape {
 // chunk's rows up to t,
 //   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
 //   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
-// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
+// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T. If the shape is additive,
+// u_t = strength_t v_t.
 struct DeltaState {
   float* states;   // It is S, [values][key_dim][value_dim].
   float* keys;     // It has k_j, [key_dim][kDeltaChunk].
@@ -92,6 +94,8 @@ struct DeltaRows {
   const float* v;                     // It is [values][value_dim].
   int64_t ld;                         // It is the stride of q, k and v.
   const float *log_decay, *strength;  // They are [values].
+  // It is [values], the same for all rows; results get skip * v added. If null, nothing is added.
+  const float* skip;
   int64_t ld_decay, ld_strength;
   // Row i, counted from `first`, is written to row i - first.
   float* out;

@@ -41,7 +41,7 @@ class StepCount {
     OpCount ops = make(s.input);
     ops += make(s.gated_input);
     for (int64_t e = 0; e < s.experts.chosen; ++e) {
-      for (const int matrix : {s.experts.gate(e), s.experts.up(e), s.experts.down(e)})
+      for (int matrix = s.experts.gate(e); matrix <= s.experts.down(e); ++matrix)
         ops += multiply(matrix);
       if (e > 0) ops += count_forms(layer_.inputs[static_cast<size_t>(s.gated_input)]);
     }

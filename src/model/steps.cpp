@@ -277,7 +277,7 @@ class LayerBuilder {
     multiply(first, d.qkv, Rows::channels);
     multiply(first, d.z, Rows::mixer_gate);
     multiply(first, d.b, Rows::strength);
-    multiply(first, d.a, Rows::decay);
+    if (d.a >= 0) multiply(first, d.a, Rows::decay);
     add(std::move(first), true);
     const Operand channels{Rows::channels, d.channels()}, decay{Rows::decay, d.value_heads},
         strength{Rows::strength, d.value_heads}, mixed{Rows::mixed, d.value_width()};
@@ -287,14 +287,19 @@ class LayerBuilder {
     convolve.decay = decay;
     convolve.strength = strength;
     convolve.taps = vector(LayerVector::taps);
+    convolve.channel_bias = vector(LayerVector::taps_bias);
     convolve.rate = vector(LayerVector::decay_rate);
     convolve.bias = vector(LayerVector::decay_bias);
     convolve.query_scale = vector(kQueryLengthGain);
     convolve.key_scale = vector(kKeyLengthGain);
     add(std::move(convolve), true);
-    add(step::DeltaRule{d, channels, decay, strength, mixed});
-    add(step::GateHeads{
-        mixed, {Rows::mixer_gate, d.value_width()}, d.value_heads, d.value_dim, norm(d.norm)});
+    add(step::DeltaRule{d, channels, decay, strength, mixed, vector(LayerVector::skip)});
+    add(step::GateHeads{mixed,
+                        {Rows::mixer_gate, d.value_width()},
+                        d.value_width() / d.norm.width,
+                        d.norm.width,
+                        norm(d.norm),
+                        d.additive});
     add_exit(product(d.o, Rows::mixed), d.o, desc_.after_attention);
   }
 
@@ -311,7 +316,7 @@ class LayerBuilder {
     convolve.after = {Rows::mixer_gate, c.channels};
     convolve.to = {Rows::mixed, c.channels};
     convolve.taps = vector(LayerVector::taps);
-    convolve.bias = vector(LayerVector::taps_bias);
+    convolve.channel_bias = vector(LayerVector::taps_bias);
     add(std::move(convolve));
     add_exit(product(c.o, Rows::mixed), c.o, desc_.after_attention);
   }
@@ -325,7 +330,7 @@ class LayerBuilder {
     step::Product first = product(e.router, Rows::stream);
     multiply(first, e.router, Rows::router);
     if (has_shared) {
-      multiply(first, shared.gate, Rows::gate);
+      if (shared.gate >= 0) multiply(first, shared.gate, Rows::gate);
       multiply(first, shared.up, Rows::up);
     }
     if (e.shared_gate >= 0) multiply(first, e.shared_gate, Rows::share);

@@ -37,7 +37,7 @@ enum class Rows : uint8_t {
   // It has queries, keys and values of a delta net, or what a short convolution reads.
   channels,
   decay,            // For each value head it has a, then the logarithm of the decay.
-  strength,         // For each value head it has b, then its sigmoid.
+  strength,         // For each value head it has b, then the strength of its update.
   mixed,            // Attention, a delta net or a short convolution writes its result here.
   mixer_gate,       // Each value of `mixed` has a gate here.
   channel_gate,     // A short convolution multiplies its input by these gates.
@@ -168,13 +168,13 @@ struct Attend {
 
 // Convolves channels over the last positions of the sequence, and keeps the last rows in its state.
 // For a delta net it also turns channels into the queries, keys and values of the delta rule, and
-// makes its decay and strength. A short convolution has gates: to = after * (bias + convolution of
-// before * channels).
+// makes its decay and strength. A short convolution has gates: to = after * (channel_bias +
+// convolution of before * channels).
 struct Convolve {
   DeltaNetDesc net;
   Operand channels, decay, strength;
   // These are vectors of the layer; -1: none.
-  int taps = -1, rate = -1, bias = -1, query_scale = -1, key_scale = -1;
+  int taps = -1, channel_bias = -1, rate = -1, bias = -1, query_scale = -1, key_scale = -1;
   // Only a short convolution has these.
   Operand before, after, to;
 
@@ -185,13 +185,16 @@ struct Convolve {
 struct DeltaRule {
   DeltaNetDesc net;
   Operand channels, decay, strength, to;
+  int skip = -1;  // It is a vector [value heads]; -1: none.
 };
 
-// Computes x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values.
+// Computes x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values. With
+// `gate_first` it computes norm(x * silu(gate)), whose gain has a value for each of the row's.
 struct GateHeads {
   Operand x, gate;
   int64_t heads = 0, dim = 0;
   Norm norm;
+  bool gate_first = false;
 };
 
 // Chooses the experts of every row by its logits (model/routing.h).

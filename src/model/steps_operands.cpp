@@ -61,22 +61,22 @@ std::vector<Operand> operands_of(const Step& step) {
 }
 
 std::vector<int> matrices_of(const Step& step) {
-  const Overloaded each{
-      [](const step::Product& s) {
-        std::vector<int> all;
-        for (const auto& output : s.outputs)
-          all.push_back(output.matrix);
-        return all;
-      },
-      [](const step::Experts& s) {
-        std::vector<int> all;
-        for (int64_t e = 0; e < s.experts.count; ++e)
-          all.insert(all.end(), {s.experts.gate(e), s.experts.up(e), s.experts.down(e)});
-        return all;
-      },
-      [](const step::MultiplyHeads& s) { return std::vector{s.matrix}; },
-      [](const step::Logits&) { return std::vector{0}; },
-      [](const auto&) { return std::vector<int>(); }};
+  const Overloaded each{[](const step::Product& s) {
+                          std::vector<int> all;
+                          for (const auto& output : s.outputs)
+                            all.push_back(output.matrix);
+                          return all;
+                        },
+                        [](const step::Experts& s) {
+                          std::vector<int> all;
+                          for (int i = 0; i < s.experts.each() * static_cast<int>(s.experts.count);
+                               ++i)
+                            all.push_back(s.experts.first + i);
+                          return all;
+                        },
+                        [](const step::MultiplyHeads& s) { return std::vector{s.matrix}; },
+                        [](const step::Logits&) { return std::vector{0}; },
+                        [](const auto&) { return std::vector<int>(); }};
   return std::visit(each, step.op);
 }
 

@@ -103,6 +103,7 @@ class GpuLimits {
     return {};
   }
   std::string operator()(const step::Experts& s) const {
+    if (!s.experts.gated) return "experts without gates";
     if (s.experts.count <= kMostGpuExperts) return {};
     return fmt::format("layers with more than {} experts", kMostGpuExperts);
   }
@@ -113,7 +114,9 @@ class GpuLimits {
   std::string operator()(const step::Embed& s) const {
     return s.to.rows == Rows::pair ? "layers that predict further tokens" : "";
   }
+  // The kernels have them, but no GPU has run them yet.
   std::string operator()(const step::DeltaRule& s) const {
+    if (s.net.additive) return "Mamba-2 mixers";
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
     return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);
   }

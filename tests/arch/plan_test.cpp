@@ -24,7 +24,8 @@ ModelConfig config_of(const std::string& tiny) {
 }
 
 TEST(Plan, ShapesOfAllMatrices) {
-  for (const char* tiny : {"mistral-tiny", "qwen3-moe-tiny", "qwen35-tiny", "lfm2-tiny"}) {
+  for (const char* tiny :
+       {"mistral-tiny", "qwen3-moe-tiny", "qwen35-tiny", "lfm2-tiny", "granite-hybrid-tiny"}) {
     const ModelConfig config = config_of(tiny);
     const ModelPlan plan = make_plan(config);
     EXPECT_THAT(plan.shapes.at(plan.embedding), ElementsAre(config.vocab, config.hidden));

@@ -22,9 +22,10 @@ namespace {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-const char* const kModels[] = {"qwen2-tiny",  "qwen3-tiny",    "mistral-tiny", "llama2-bias-tiny",
-                               "olmo2-tiny",  "glm4-tiny",     "granite-tiny", "qwen35-tiny",
-                               "gemma4-tiny", "lfm2-bias-tiny"};
+const char* const kModels[] = {"qwen2-tiny",       "qwen3-tiny",         "mistral-tiny",
+                               "llama2-bias-tiny", "olmo2-tiny",         "glm4-tiny",
+                               "granite-tiny",     "qwen35-tiny",        "gemma4-tiny",
+                               "lfm2-bias-tiny",   "granite-hybrid-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);

@@ -54,6 +54,14 @@ TEST(Checkpoint, OpensASingleFile) {
   EXPECT_EQ(checkpoint.generation_config_json(), "");
 }
 
+TEST(Checkpoint, TakesInfinityInAConfigAsTransformers5WritesIt) {
+  TemporaryFolder folder;
+  folder.write("config.json", R"({"a": [0.0, Infinity], "b": "Infinity \" Infinity"})");
+  folder.write("model.safetensors", shard({"x"}, "F32"));
+  EXPECT_EQ(Checkpoint::open(folder.path()).config_json(),
+            R"({"a": [0.0, {"__float__": "Infinity"}], "b": "Infinity \" Infinity"})");
+}
+
 TEST(Checkpoint, CountsTheElementsOfAHugeEmptyShape) {
   TemporaryFolder folder;
   folder.write("config.json", "{}");

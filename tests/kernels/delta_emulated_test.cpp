@@ -23,10 +23,12 @@ std::vector<float> normal_values(int64_t count, Random& random, double size = 1)
   return values;
 }
 
+constexpr float kLeastStrength = 0.2f, kMostStrength = 1.5f;  // of additive nets
+
 // Holds a layer: its constants, and what every sequence has read.
 struct Net {
   DeltaDims dims;
-  std::vector<float> taps, rate, bias, query_scale, key_scale;
+  std::vector<float> taps, rate, bias, query_scale, key_scale, channel_bias, skip;
 
   Net(const DeltaDims& d, Random& random)
       : dims(d),
@@ -34,7 +36,9 @@ struct Net {
         rate(normal_values(d.value_heads, random)),
         bias(normal_values(d.value_heads, random)),
         query_scale(static_cast<size_t>(d.key_dim), 1.0f / static_cast<float>(d.key_dim)),
-        key_scale(static_cast<size_t>(d.key_dim), 1.0f / std::sqrt(static_cast<float>(d.key_dim))) {
+        key_scale(static_cast<size_t>(d.key_dim), 1.0f / std::sqrt(static_cast<float>(d.key_dim))),
+        channel_bias(normal_values(d.additive ? d.channels() : 0, random)),
+        skip(normal_values(d.additive ? d.value_heads : 0, random)) {
     for (float& r : rate)
       r = std::exp(r);
   }
@@ -50,7 +54,7 @@ struct Text {
     const DeltaDims& d = net.dims;
     std::vector<double> out(static_cast<size_t>(d.channels()));
     for (int c = 0; c < d.channels(); ++c) {
-      double sum = 0;
+      double sum = d.additive ? net.channel_bias[static_cast<size_t>(c)] : 0;
       for (int t = 0; t < d.taps; ++t) {
         const auto at = static_cast<int64_t>(rows.size()) - d.taps + t;
         if (at < 0) continue;
@@ -59,7 +63,7 @@ struct Text {
       }
       out[static_cast<size_t>(c)] = sum / (1 + std::exp(-sum));
     }
-    for (int h = 0; h < 2 * d.key_heads; ++h) {
+    for (int h = 0; h < 2 * d.key_heads && !d.additive; ++h) {
       double squares = 0;
       double* head = out.data() + h * d.key_dim;
       for (int i = 0; i < d.key_dim; ++i)
@@ -79,17 +83,20 @@ struct Text {
     if (state.empty()) state.assign(static_cast<size_t>(d.state_floats()), 0);
     std::vector<double> out(static_cast<size_t>(d.value_width()));
     for (int h = 0; h < d.value_heads; ++h) {
-      const double* q = x.data() + h / d.group() * d.key_dim;
-      const double* k = q + d.key_width();
-      const double* v = x.data() + 2 * d.key_width() + h * d.value_dim;
+      // Rows of an additive net are in reverse order.
+      const double* q =
+          x.data() + h / d.group() * d.key_dim + (d.additive ? d.value_width() + d.key_width() : 0);
+      const double* k = d.additive ? q - d.key_width() : q + d.key_width();
+      const double* v = x.data() + (d.additive ? 0 : 2 * d.key_width()) + h * d.value_dim;
       double* s = state.data() + int64_t{h} * d.key_dim * d.value_dim;
       for (int c = 0; c < d.value_dim; ++c) {
         double seen = 0, result = 0;
         for (int r = 0; r < d.key_dim; ++r)
           seen += k[r] * (s[r * d.value_dim + c] *= decay[static_cast<size_t>(h)]);
-        const double u = strength[static_cast<size_t>(h)] * (v[c] - seen);
+        const double u = strength[static_cast<size_t>(h)] * (d.additive ? v[c] : v[c] - seen);
         for (int r = 0; r < d.key_dim; ++r)
           result += q[r] * (s[r * d.value_dim + c] += k[r] * u);
+        if (d.additive) result += net.skip[static_cast<size_t>(h)] * v[c];
         out[static_cast<size_t>(h * d.value_dim + c)] = result;
       }
     }
@@ -143,10 +150,22 @@ class Device {
     call.bias = net_.bias.data();
     call.query_scale = net_.query_scale.data();
     call.key_scale = net_.key_scale.data();
+    if (d.additive) {
+      call.channel_bias = net_.channel_bias.data();
+      call.skip = net_.skip.data();
+      call.least_strength = kLeastStrength;
+      call.most_strength = kMostStrength;
+    }
     call.m = m;
     convolve(call, nullptr);
-    DeltaCall rule{
-        d, memory(), call.places, convolved.data(), decay.data(), strength.data(), mixed.data()};
+    DeltaCall rule{d,
+                   memory(),
+                   call.places,
+                   convolved.data(),
+                   decay.data(),
+                   strength.data(),
+                   mixed.data(),
+                   call.skip};
     int64_t first = 0;
     for (size_t i = 0; i < runs.size(); ++i) {
       const Piece& run = runs[i];
@@ -197,6 +216,12 @@ class Device {
         for (int h = 0; h < d.value_heads; ++h) {
           const size_t at = row * static_cast<size_t>(d.value_heads) + static_cast<size_t>(h);
           const auto head = static_cast<size_t>(h);
+          if (d.additive) {
+            const double step = std::log1p(std::exp(double{b[at]} + net_.bias[head]));
+            strength.push_back(std::clamp(step, double{kLeastStrength}, double{kMostStrength}));
+            decay.push_back(std::exp(-net_.rate[head] * strength.back()));
+            continue;
+          }
           const double softplus = std::log1p(std::exp(double{a[at]} + net_.bias[head]));
           decay.push_back(std::exp(-net_.rate[head] * softplus));
           strength.push_back(1 / (1 + std::exp(-double{b[at]})));
@@ -249,6 +274,8 @@ INSTANTIATE_TEST_SUITE_P(
         // There are more taps than rows of a run.
         Case{{2, 2, 48, 16, 16}, {{{0, 2}, {1, 1}}, {{0, 1}, {1, 3}}, {{1, 1}, {0, 20}}}},
         Case{{1, 1, 128, 128, 4}, {{{0, 70}}, {{0, 1}}}},
+        Case{{1, 4, 16, 32, 4, true}, {{{0, 33}, {1, 1}}, {{0, 1}, {1, 1}}, {{0, 2}}, {{0, 31}}}},
+        Case{{2, 4, 48, 16, 3, true}, {{{0, 1}}, {{0, 1}, {1, 5}}, {{2, 70}, {0, 1}, {1, 1}}}},
         // Rows come alone, from the first position on, for longer than rows are kept.
         Case{{1, 3, 256, 80, 3},
              {{{0, 1}},
@@ -287,6 +314,7 @@ TEST(DeltaKernels, OfAnyShapeFollowTheRecurrence) {
     d.key_dim = 16 * (1 + static_cast<int>(random.below(9)));
     d.value_dim = 16 * (1 + static_cast<int>(random.below(5)));
     d.taps = 2 + static_cast<int>(random.below(5));
+    d.additive = round % 2 == 1;
     SCOPED_TRACE(testing::Message() << d.key_heads << "/" << d.value_heads << " heads of "
                                     << d.key_dim << " and " << d.value_dim << ", " << d.taps);
     const Net net(d, random);

@@ -1,5 +1,5 @@
-// Tests the delta rule in chunks against its definition, one update of the state per row, in
-// double.
+// Tests the delta rule in chunks, and the additive rule, against their definition, one update of
+// the state per row, in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 struct Rows {
   DeltaShape shape;
   int64_t count;
-  std::vector<float> q, k, v, log_decay, strength;
+  std::vector<float> q, k, v, log_decay, strength, skip;
 
   Rows(const DeltaShape& s, int64_t rows, uint64_t seed) : shape(s), count(rows) {
     Random random(seed);
@@ -30,6 +30,8 @@ struct Rows {
     // States range from such that live for ever to such that are forgotten at once.
     fill(log_decay, s.values, [](Random& r) { return -std::exp(3 * r.normal() - 3); });
     fill(strength, s.values, [](Random& r) { return r.uniform(); });
+    for (int64_t h = 0; h < s.values; ++h)
+      skip.push_back(s.additive ? static_cast<float>(random.normal()) : 0.0F);
   }
   int64_t ld() const { return std::max(shape.key_dim, shape.values * shape.value_dim); }
 };
@@ -52,12 +54,13 @@ std::vector<double> by_definition(const Rows& rows) {
           seen += state[d * s.value_dim + c] * static_cast<double>(k[d]);
         }
         const double v = rows.v[static_cast<size_t>(t * rows.ld() + h * s.value_dim + c)];
-        const double change = static_cast<double>(rows.strength[gate]) * (v - seen);
+        const double change =
+            static_cast<double>(rows.strength[gate]) * (s.additive ? v : v - seen);
         for (int64_t d = 0; d < s.key_dim; ++d) {
           state[d * s.value_dim + c] += static_cast<double>(k[d]) * change;
           result += state[d * s.value_dim + c] * static_cast<double>(q[d]);
         }
-        out.push_back(result);
+        out.push_back(result + static_cast<double>(rows.skip[static_cast<size_t>(h)]) * v);
       }
     }
   }
@@ -81,6 +84,7 @@ std::vector<float> in_chunks(const Ops& ops, const Rows& rows, int64_t piece) {
     part.log_decay = rows.log_decay.data() + t * s.values;
     part.strength = rows.strength.data() + t * s.values;
     part.ld_decay = part.ld_strength = s.values;
+    if (s.additive) part.skip = rows.skip.data();
     part.out = out.data() + t * s.values * s.value_dim;
     part.ld_out = s.values * s.value_dim;
     ops.delta_rule(s, {s, memory.data()}, part, used, m, scratch.data());
@@ -95,7 +99,8 @@ TEST_P(DeltaRuleTest, IsTheDefinitionHoweverRowsAreCut) {
   if (!isa_supported(GetParam())) GTEST_SKIP() << "not on this machine";
   const Ops& table = ops(GetParam());
   for (const DeltaShape& shape :
-       {DeltaShape{1, 16, 16}, DeltaShape{3, 48, 80}, DeltaShape{2, 128, 128}}) {
+       {DeltaShape{1, 16, 16}, DeltaShape{3, 48, 80}, DeltaShape{2, 128, 128},
+        DeltaShape{3, 48, 80, true}, DeltaShape{8, 128, 64, true}}) {
     const Rows rows(shape, 135, static_cast<uint64_t>(shape.key_dim));
     const std::vector<double> expected = by_definition(rows);
     const std::vector<float> found = in_chunks(table, rows, kDeltaChunk);

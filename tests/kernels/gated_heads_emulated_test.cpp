@@ -21,6 +21,15 @@ TEST(GatedHeads, MultiplyHeadsAsWritten) {
     expect_gated(c);
 }
 
+TEST(GatedHeads, AreGatedBeforeTheirNormIfGatesComeFirst) {
+  for (const GatedCase& c : {GatedCase{1, 1, 512, true, 0, true},
+                             {3, 2, 48, true, 1, true},
+                             {2, 3, 600, true, 0, true}}) {
+    expect_gated(c);
+    EXPECT_FALSE(can_prepare(GatedRows(c).gates));
+  }
+}
+
 TEST(GatedHeads, ArePreparedAsIfTheyHadBeenGatedBefore) {
   for (const GatedCase& c : gated_cases())
     expect_prepared(c);

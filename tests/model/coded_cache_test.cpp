@@ -154,7 +154,8 @@ TEST_F(CodedCaches, TruncateContinuesFromAnEarlierToken) {
 
 TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
   for (const char* name : {"mistral-tiny", "qwen2-window-tiny", "qwen3-tiny", "llama2-bias-tiny",
-                           "deepseek-v2-dense-tiny", "qwen35-tiny", "gemma4-tiny", "lfm2-tiny"}) {
+                           "deepseek-v2-dense-tiny", "qwen35-tiny", "gemma4-tiny", "lfm2-tiny",
+                           "granite-hybrid-tiny"}) {
     const Model half = load_folder(name, "f16", 0), coded = load_folder(name, "kt4", 0);
     const auto tokens = random_tokens(250, std::min<int64_t>(120, half.config.vocab), kSeed);
     Session expected(half, {250}), found(coded, {250});

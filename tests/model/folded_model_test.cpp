@@ -165,7 +165,8 @@ TEST_P(FoldedMixture, HasTheLogitsOfTheCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Models, FoldedMixture,
                          testing::Values("deepseek-v2-tiny", "deepseek-v2-dense-tiny",
                                          "deepseek-v3-tiny", "llama4-step-tiny", "mixtral-tiny",
-                                         "qwen35-tiny", "lfm2-bias-tiny", "lfm2-moe-tiny"),
+                                         "qwen35-tiny", "lfm2-bias-tiny", "lfm2-moe-tiny",
+                                         "granite-hybrid-dense-tiny"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -45,7 +45,8 @@ TEST_P(RaggedBatch, GivesEverySequenceWhatItGetsAlone) {
 
 TEST(RaggedBatchOfRecurrentModel, GivesEverySequenceWhatItGetsAlone) {
   ThreadPool pool(test::kThreads);
-  for (const char* name : {"qwen35-tiny", "qwen35-odd-tiny", "lfm2-bias-tiny"}) {
+  for (const char* name :
+       {"qwen35-tiny", "qwen35-odd-tiny", "lfm2-bias-tiny", "granite-hybrid-wide-tiny"}) {
     const Model model = test::load_folder(test::tiny_model(name), pool);
     SessionOptions options;
     options.max_positions = 250;

@@ -191,9 +191,11 @@ TEST_P(RecurrentTest, StatesCountAgainstTheLimitOfMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RecurrentTest, testing::Values("qwen35-tiny", "lfm2-tiny"),
+INSTANTIATE_TEST_SUITE_P(Models, RecurrentTest,
+                         testing::Values("qwen35-tiny", "lfm2-tiny", "granite-hybrid-tiny"),
                          [](const auto& info) {
-                           return std::string(info.index == 0 ? "delta_nets" : "convolutions");
+                           const char* other = info.index == 1 ? "convolutions" : "mamba2";
+                           return std::string(info.index == 0 ? "delta_nets" : other);
                          });
 
 }  // namespace

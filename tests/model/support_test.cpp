@@ -321,12 +321,19 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   EXPECT_THAT(why_not(config, kCpu), IsEmpty());
   set_experts(kMostGpuExperts);
   EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+  config.layers[0].experts.gated = false;
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("experts without gates"));
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
   const SyntheticSource recurrent("tiny-delta", {&tq3, &tq3, &tq3});
   config = parse_config(recurrent.config_json(), "test");
   EXPECT_THAT(why_not(config, kGpu), IsEmpty());
   for (LayerDesc& layer : config.layers)
     if (layer.delta_net.present()) layer.delta_net.key_dim = kMostGpuDeltaDim + 16;
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
+  for (LayerDesc& layer : config.layers)
+    layer.delta_net.additive = true;
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("Mamba-2"));
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
 }
 
 TEST(Support, GpusNormTurnedHeadsOneByOneOnly) {

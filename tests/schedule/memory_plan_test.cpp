@@ -20,7 +20,7 @@ uint64_t planned(const std::string& model, int64_t running) {
 
 TEST(MemoryPlan, CountsTheStatesOfEverySequence) {
   EXPECT_EQ(planned("llama31-tiny", 3), planned("llama31-tiny", 1));
-  for (const char* model : {"qwen35-tiny", "lfm2-tiny"}) {
+  for (const char* model : {"qwen35-tiny", "lfm2-tiny", "granite-hybrid-tiny"}) {
     const uint64_t one = planned(model, 1);
     EXPECT_GT(planned(model, 2), one) << model;
     EXPECT_EQ(planned(model, 3) - one, 2 * (planned(model, 2) - one)) << model;

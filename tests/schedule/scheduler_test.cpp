@@ -62,7 +62,7 @@ class SchedulerTest : public testing::Test {
 
 // The model's states can be restored to before the last token of a prompt.
 TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
-  for (const char* name : {"qwen35-tiny", "lfm2-tiny"}) {
+  for (const char* name : {"qwen35-tiny", "lfm2-tiny", "granite-hybrid-tiny"}) {
     SCOPED_TRACE(name);
     const Model model = test::load_folder(test::tiny_model(name), pool_);
     SchedulerOptions options = small();

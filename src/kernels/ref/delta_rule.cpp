@@ -29,13 +29,17 @@ void add_row(const DeltaShape& shape, const ValueHead& head, const float* keys,
   const float before = t == 0 ? 0 : head.sums[t - 1];
   const float sum = head.sums[t] = before + rows.log_decay[i * rows.ld_decay + value];
   for (int64_t c = 0; c < width; ++c) {
-    float seen = std::exp(sum) * dot(k, head.state + c, shape.key_dim, width);
-    for (int64_t j = 0; j < t; ++j)
-      seen += std::exp(sum - head.sums[j]) * dot(k, keys + j, shape.key_dim, kDeltaChunk) *
-              head.updates[j * width + c];
+    float seen = 0;
+    if (!shape.additive) {
+      seen = std::exp(sum) * dot(k, head.state + c, shape.key_dim, width);
+      for (int64_t j = 0; j < t; ++j)
+        seen += std::exp(sum - head.sums[j]) * dot(k, keys + j, shape.key_dim, kDeltaChunk) *
+                head.updates[j * width + c];
+    }
     update[c] = rows.strength[i * rows.ld_strength + value] * (v[c] - seen);
     if (i < rows.first) continue;
     out[c] = std::exp(sum) * dot(q, head.state + c, shape.key_dim, width);
+    if (rows.skip != nullptr) out[c] += rows.skip[value] * v[c];
     for (int64_t j = 0; j <= t; ++j)
       out[c] += std::exp(sum - head.sums[j]) * dot(q, keys + j, shape.key_dim, kDeltaChunk) *
                 head.updates[j * width + c];

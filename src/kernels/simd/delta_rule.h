@@ -14,11 +14,13 @@
 namespace walsh::simd {
 
 // Computes out[i * width] = a_i b for the keys and then the queries of m rows; b is [inner][width].
+// The products of keys are left out if the shape is additive.
 template <typename V>
-void delta_products(const DeltaRows& rows, int64_t m, int64_t inner, const float* b, int64_t width,
-                    float* out) {
+void delta_products(const DeltaShape& shape, const DeltaRows& rows, int64_t m, const float* b,
+                    int64_t width, float* out) {
+  const int64_t inner = shape.key_dim;
   const float* a[V::kTileRows];
-  for (int64_t first = 0; first < 2 * m; first += V::kTileRows) {
+  for (int64_t first = shape.additive ? m : 0; first < 2 * m; first += V::kTileRows) {
     const auto count = static_cast<int>(std::min<int64_t>(V::kTileRows, 2 * m - first));
     for (int r = 0; r < count; ++r) {
       const int64_t row = first + r;
@@ -82,18 +84,24 @@ void delta_rows(const DeltaShape& shape, int64_t value, const DeltaState& state,
     const auto strength = V::set(rows.strength[i * rows.ld_strength + value]);
     const float* v = rows.v + i * rows.ld + value * width;
     float* update = updates + t * width;
-    for (int64_t c = 0; c < width; c += V::kWidth) {
-      const auto seen = V::mul(decay, V::load(read + i * width + c));
-      V::store(update + c, V::sub(V::load(v + c), seen));
+    if (!shape.additive) {
+      for (int64_t c = 0; c < width; c += V::kWidth) {
+        const auto seen = V::mul(decay, V::load(read + i * width + c));
+        V::store(update + c, V::sub(V::load(v + c), seen));
+      }
+      delta_weights<V>(sum, sums, -1, dots + i * kDeltaChunk, weights);
+      product<V>(1, coefficients, FloatRows<V>{updates}, width, 0, t, update, width, width, true);
     }
-    delta_weights<V>(sum, sums, -1, dots + i * kDeltaChunk, weights);
-    product<V>(1, coefficients, FloatRows<V>{updates}, width, 0, t, update, width, width, true);
+    const float* unscaled = shape.additive ? v : update;
     for (int64_t c = 0; c < width; c += V::kWidth)
-      V::store(update + c, V::mul(V::load(update + c), strength));
+      V::store(update + c, V::mul(V::load(unscaled + c), strength));
     if (i < rows.first) continue;
     float* out = rows.out + (i - rows.first) * rows.ld_out + value * width;
-    for (int64_t c = 0; c < width; c += V::kWidth)
-      V::store(out + c, V::mul(decay, V::load(read + (m + i) * width + c)));
+    const auto skip = V::set(rows.skip != nullptr ? rows.skip[value] : 0);
+    for (int64_t c = 0; c < width; c += V::kWidth) {
+      const auto read_before = V::mul(decay, V::load(read + (m + i) * width + c));
+      V::store(out + c, V::fma(skip, V::load(v + c), read_before));
+    }
     delta_weights<V>(sum, sums, 1, dots + (m + i) * kDeltaChunk, weights);
     product<V>(1, coefficients, FloatRows<V>{updates}, width, 0, t + 1, out, width, width, true);
   }
@@ -110,10 +118,10 @@ void delta_rule(const DeltaShape& shape, const DeltaState& state, const DeltaRow
   for (int64_t i = 0; i < m; ++i)
     for (int64_t d = 0; d < shape.key_dim; ++d)
       state.keys[d * kDeltaChunk + used + i] = rows.k[i * rows.ld + d];
-  delta_products<V>(rows, m, shape.key_dim, state.keys, kDeltaChunk, dots);
+  delta_products<V>(shape, rows, m, state.keys, kDeltaChunk, dots);
   for (int64_t value = 0; value < shape.values; ++value) {
     float* own = state.states + value * shape.key_dim * shape.value_dim;
-    delta_products<V>(rows, m, shape.key_dim, own, shape.value_dim, read);
+    delta_products<V>(shape, rows, m, own, shape.value_dim, read);
     delta_rows<V>(shape, value, state, rows, used, m, read, dots, weights);
     if (used + m < kDeltaChunk) continue;
     delta_advance<V>(shape, state.keys, state.updates + value * kDeltaChunk * shape.value_dim,

@@ -16,8 +16,24 @@ constexpr int64_t kChannelBlock = 256;  // channels of the convolution that a th
 constexpr int64_t kMaxTaps = 16;
 constexpr int64_t kAlignment = 16;  // floats
 
+// Returns how many value heads that read one key head are computed together. An additive mixer may
+// have one key head for all, whose value heads are divided among threads; each part then keeps the
+// key head's rows by itself.
+int64_t values_together(const DeltaNetDesc& d) {
+  if (!d.additive) return d.group();
+  int64_t values = std::min<int64_t>(d.group(), 8);
+  while (d.group() % values != 0)
+    --values;
+  return values;
+}
+
 DeltaShape shape_of(const DeltaNetDesc& d) {
-  return {d.group(), d.key_dim, d.value_dim};
+  return {values_together(d), d.key_dim, d.value_dim, d.additive};
+}
+
+// Returns how many heads with a state there are, each of which has value heads of one key head.
+int64_t state_heads(const DeltaNetDesc& d) {
+  return d.value_heads / values_together(d);
 }
 
 int64_t head_floats(const DeltaNetDesc& d) {
@@ -46,7 +62,7 @@ CpuDeltaNet::CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes)
     place.heads = place.rows + round_up(convolved.floats(), kAlignment);
     slot_floats_ = place.heads;
     if (!d.present()) continue;
-    slot_floats_ += d.key_heads * head_floats(d);
+    slot_floats_ += state_heads(d) * head_floats(d);
     scratch = std::max(scratch, delta_rule_scratch(shape_of(d)));
   }
   if (slot_floats_ == 0) return;
@@ -128,11 +144,13 @@ void CpuDeltaNet::for_blocks(int64_t layer, FunctionRef<void(const Part&, int64_
 }
 
 // Goes from the last row to the first, since the convolution still reads the rows in front of each.
-void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part& part,
+void CpuDeltaNet::convolve_channels(const step::Convolve& s, int layer, const Part& part,
                                     RowsView channels, int64_t begin, int64_t end,
                                     FunctionRef<void(int64_t row, const float* sums)> write) {
   const LayerPlace& place = places_[static_cast<size_t>(layer)];
   const int64_t kept = place.taps - 1, n = end - begin, stride = place.channels;
+  const float* taps = model_.vector(layer, s.taps).data();
+  const float* bias = s.channel_bias >= 0 ? model_.vector(layer, s.channel_bias).data() : nullptr;
   float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
   float last[kMaxTaps * kChannelBlock];
   for (const StateMark& mark : marks_) {
@@ -143,6 +161,7 @@ void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part
   keep_rows(layer, part, channels, part.rows, begin, end, last, n);
   for (int64_t t = part.rows; t-- > 0;) {
     float sums[kChannelBlock] = {};
+    if (bias != nullptr) std::copy_n(bias + begin, n, sums);
     for (int64_t tap = 0; tap < place.taps; ++tap) {
       const int64_t row = t - kept + tap;
       const float* x = row >= 0 ? channels.row(part.first + row) : before + (row + kept) * stride;
@@ -154,6 +173,22 @@ void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part
   }
   for (int64_t i = 0; i < kept; ++i)
     std::copy_n(last + i * n, n, before + i * stride + begin);
+}
+
+// Computes strengths and logarithms of decays of an additive mixer.
+void CpuDeltaNet::finish_additive(const step::Convolve& s, int layer, RowsView decay,
+                                  RowsView strength, int64_t begin, int64_t end) const {
+  const DeltaNetDesc& d = s.net;
+  const std::span<const float> rate = model_.vector(layer, s.rate),
+                               bias = model_.vector(layer, s.bias);
+  for (int64_t row = begin; row < end; ++row) {
+    float *a = decay.row(row), *b = strength.row(row);
+    for (int64_t h = 0; h < d.value_heads; ++h) {
+      const auto i = static_cast<size_t>(h);
+      b[h] = std::clamp(softplus(b[h] + bias[i]), d.least_strength, d.most_strength);
+      a[h] = -rate[i] * b[h];
+    }
+  }
 }
 
 // Computes lengths of queries and keys, logarithms of decays, and strengths.
@@ -183,32 +218,30 @@ void CpuDeltaNet::finish_rows(const step::Convolve& s, int layer, RowsView chann
 
 void CpuDeltaNet::convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                            RowsView strength) {
-  const float* taps = model_.vector(layer, s.taps).data();
   for_blocks(layer, [&](const Part& part, int64_t begin, int64_t end) {
-    convolve_channels(taps, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
+    convolve_channels(s, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
       ops_.silu_mul(sums, ones_.data(), end - begin, channels.row(row) + begin);
     });
   });
   const Part last = parts().back();
   model_.pool().for_ranges(last.first + last.rows, 1, [&](int64_t begin, int64_t end) {
+    if (s.net.additive) return finish_additive(s, layer, decay, strength, begin, end);
     finish_rows(s, layer, channels, decay, strength, begin, end);
   });
 }
 
 void CpuDeltaNet::convolve_gated(const step::Convolve& s, int layer, RowsView channels,
                                  RowsView before, RowsView after, RowsView to, int64_t skip) {
-  const float* taps = model_.vector(layer, s.taps).data();
-  const float* bias = s.bias >= 0 ? model_.vector(layer, s.bias).data() : nullptr;
   for_blocks(layer, [&](const Part& part, int64_t begin, int64_t end) {
     for (int64_t row = part.first; row < part.first + part.rows; ++row)
       for (int64_t c = begin; c < end; ++c)
         channels.row(row)[c] *= before.row(row)[c];
-    convolve_channels(taps, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
+    convolve_channels(s, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
       if (row < skip) return;
       const float* gate = after.row(row);
       float* out = to.row(row - skip);
       for (int64_t c = begin; c < end; ++c)
-        out[c] = gate[c] * (sums[c - begin] + (bias != nullptr ? bias[c] : 0));
+        out[c] = gate[c] * sums[c - begin];
     });
   });
 }
@@ -235,7 +268,7 @@ void CpuDeltaNet::run_head(int64_t layer, const Part& part, int64_t head, DeltaR
     const int64_t m = std::min(kDeltaChunk - used, end - done);
     const int64_t first = part.first + done;  // of the batch
     rows.first = std::max<int64_t>(0, skip - first);
-    rows.out = mixed.row(std::max<int64_t>(0, first - skip)) + head * d.group() * d.value_dim;
+    rows.out = mixed.row(std::max<int64_t>(0, first - skip)) + head * shape.values * d.value_dim;
     ops_.delta_rule(shape, {shape, own}, rows, used, m, scratch);
     rows.q += m * rows.ld;
     rows.k += m * rows.ld;
@@ -248,23 +281,26 @@ void CpuDeltaNet::run_head(int64_t layer, const Part& part, int64_t head, DeltaR
   }
 }
 
-void CpuDeltaNet::apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
-                             RowsView mixed, int64_t skip) {
-  const DeltaNetDesc& d = desc_of(layer);
+void CpuDeltaNet::apply_rule(const step::DeltaRule& s, int layer, RowsView channels, RowsView decay,
+                             RowsView strength, RowsView mixed, int64_t skip) {
+  const DeltaNetDesc& d = s.net;
   const std::vector<Part> all = parts();
-  model_.pool().for_each(d.key_heads * static_cast<int64_t>(all.size()), [&](int64_t item,
-                                                                             int thread) {
-    const Part& part = all[static_cast<size_t>(item / d.key_heads)];
-    const int64_t head = item % d.key_heads, value = head * d.group();
+  const int64_t heads = state_heads(d);
+  model_.pool().for_each(heads * static_cast<int64_t>(all.size()), [&](int64_t item, int thread) {
+    const Part& part = all[static_cast<size_t>(item / heads)];
+    const int64_t head = item % heads, value = head * values_together(d);
+    const float* first = channels.row(part.first);
+    const int64_t key = value / d.group() * d.key_dim;
     DeltaRows rows = {};
-    rows.q = channels.row(part.first) + head * d.key_dim;
-    rows.k = rows.q + d.key_width();
-    rows.v = channels.row(part.first) + 2 * d.key_width() + value * d.value_dim;
+    rows.q = first + d.query_at() + key;
+    rows.k = first + d.key_at() + key;
+    rows.v = first + d.value_at() + value * d.value_dim;
     rows.ld = channels.stride;
     rows.log_decay = decay.row(part.first) + value;
     rows.ld_decay = decay.stride;
     rows.strength = strength.row(part.first) + value;
     rows.ld_strength = strength.stride;
+    if (s.skip >= 0) rows.skip = model_.vector(layer, s.skip).data() + value;
     rows.ld_out = mixed.stride;
     run_head(layer, part, head, rows, mixed, skip, scratch_[static_cast<size_t>(thread)].data());
   });

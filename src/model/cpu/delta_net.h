@@ -45,8 +45,8 @@ class CpuDeltaNet {
                       RowsView after, RowsView to, int64_t skip);
   // Applies the delta rule. Row `skip` of the batch is the first one that is written, to row 0 of
   // `mixed`.
-  void apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
-                  RowsView mixed, int64_t skip);
+  void apply_rule(const step::DeltaRule& s, int layer, RowsView channels, RowsView decay,
+                  RowsView strength, RowsView mixed, int64_t skip);
 
  private:
   // Says where a layer's part of a slot begins, in floats: first come the last `taps - 1` rows that
@@ -69,13 +69,15 @@ class CpuDeltaNet {
   void for_blocks(int64_t layer, FunctionRef<void(const Part&, int64_t, int64_t)> see);
   // Convolves the channels [begin, end) of a part. Calls write(row, sums) for its rows from the
   // last one to the first; what is written may replace the channels of the row.
-  void convolve_channels(const float* taps, int64_t layer, const Part& part, RowsView channels,
+  void convolve_channels(const step::Convolve& s, int layer, const Part& part, RowsView channels,
                          int64_t begin, int64_t end,
                          FunctionRef<void(int64_t row, const float* sums)> write);
   // Copies the last of the first `rows` rows of a part; where these are too few, also of those in
   // the slot before them.
   void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,
                  int64_t end, float* out, int64_t stride);
+  void finish_additive(const step::Convolve& s, int layer, RowsView decay, RowsView strength,
+                       int64_t begin, int64_t end) const;
   void finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                    RowsView strength, int64_t begin, int64_t end) const;
   void run_head(int64_t layer, const Part& part, int64_t head, DeltaRows rows, RowsView mixed,

@@ -135,12 +135,12 @@ void CpuExecutor::perform(const step::Experts& s, int layer, int64_t skip) {
   gather_expert_rows(input);
   tell_experts(input);
   std::vector<Matmul> products;
-  add_products(s, layer, &ExpertsDesc::gate, experts_.gate, products);
+  if (e.gated) add_products(s, layer, &ExpertsDesc::gate, experts_.gate, products);
   add_products(s, layer, &ExpertsDesc::up, experts_.up, products);
   multiply(products);
   const Source of_down = source(layer, s.gated_input);
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
-    float* gate = experts_.gate.row(slot);
+    float* gate = e.gated ? experts_.gate.row(slot) : experts_.up.row(slot);
     if (e.routing.of_input) weigh_slot(slot, e.width);
     gate_row(s.gate, gate, experts_.up.row(slot), e.width);
     const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);

@@ -42,7 +42,7 @@ void CpuExecutor::perform(const step::Convolve& s, int layer, int64_t skip) {
 }
 
 void CpuExecutor::perform(const step::DeltaRule& s, int layer, int64_t skip) {
-  delta_net_.apply_rule(layer, view(s.channels.rows), view(s.decay.rows), view(s.strength.rows),
+  delta_net_.apply_rule(s, layer, view(s.channels.rows), view(s.decay.rows), view(s.strength.rows),
                         view(s.to.rows), skip);
 }
 
@@ -51,6 +51,13 @@ void CpuExecutor::perform(const step::GateHeads& s, int layer, int64_t skip) {
   for_rows(m_ - skip, [&](int64_t row, float*) {
     float* x = rows(s.x.rows).row(row);
     const float* gate = rows(s.gate.rows).row(skip + row);
+    if (s.gate_first) {
+      ops_.silu_mul(gate, x, s.x.width, x);
+      const float* gain = vector(layer, s.norm.gain);
+      for (int64_t i = 0; i < s.x.width; i += s.dim)
+        ops_.rms_norm(x + i, gain + i, s.dim, s.norm.eps, x + i);
+      return;
+    }
     if (!s.norm.present()) return ops_.sigmoid_mul(gate, x, s.x.width, x);
     normalize(s.norm, layer, x, s.x.width);
     ops_.silu_mul(gate, x, s.x.width, x);

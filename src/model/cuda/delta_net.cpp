@@ -21,6 +21,7 @@ cuda::DeltaDims dims_of(const DeltaNetDesc& d) {
   dims.key_dim = static_cast<int>(d.key_dim);
   dims.value_dim = static_cast<int>(d.value_dim);
   dims.taps = static_cast<int>(d.taps);
+  dims.additive = d.additive;
   return dims;
 }
 
@@ -50,16 +51,24 @@ CudaDeltaNet::CudaDeltaNet(const ModelConfig& config, const ModelSteps& steps,
         round_up(cuda::kept_floats(layer.convolved.channels, layer.convolved.taps), kAlignment);
     layer.end = slot_floats_ = layer.states_at + layer.dims.state_floats();
     if (!s.gated()) channels = std::max(channels, s.channels.width);
+    layer.least_strength = s.net.least_strength;
+    layer.most_strength = s.net.most_strength;
     if (vectors == nullptr) return;
     layer.taps = vectors->at(index, s.taps);
     layer.rate = vectors->at(index, s.rate);
     layer.bias = vectors->at(index, s.bias);
     layer.query_scale = vectors->at(index, s.query_scale);
     layer.key_scale = vectors->at(index, s.key_scale);
+    layer.channel_bias = vectors->at(index, s.channel_bias);
   };
-  for (const LayerSteps& layer : steps.layers)
-    for (const Step& step : layer.steps)
+  for (const LayerSteps& layer : steps.layers) {
+    for (const Step& step : layer.steps) {
       if (const auto* s = std::get_if<step::Convolve>(&step.op)) place(*s, step.layer);
+      const auto* rule = std::get_if<step::DeltaRule>(&step.op);
+      if (rule != nullptr && vectors != nullptr)
+        layers_[static_cast<size_t>(step.layer)].skip = vectors->at(step.layer, rule->skip);
+    }
+  }
   states_ = floats(slots * slot_floats_);
   convolved_ = floats(max_rows * channels);
 }
@@ -93,6 +102,10 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
   call.bias = layer.bias;
   call.query_scale = layer.query_scale;
   call.key_scale = layer.key_scale;
+  call.channel_bias = layer.channel_bias;
+  call.skip = layer.skip;
+  call.least_strength = layer.least_strength;
+  call.most_strength = layer.most_strength;
   call.m = rows.m;
   return call;
 }
@@ -148,6 +161,7 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
   call.channels = convolved_.as<const float>();
   call.decay = rows.decay;
   call.strength = rows.strength;
+  call.skip = layer.skip;
   call.out = rows.mixed;
   for (const RowGroup& group : groups) {
     if (!group.single) {

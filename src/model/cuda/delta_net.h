@@ -58,6 +58,8 @@ class CudaDeltaNet {
     int64_t rows_at = 0, states_at = 0, end = 0;  // places in a slot
     const float *taps = nullptr, *rate = nullptr, *bias = nullptr;
     const float *query_scale = nullptr, *key_scale = nullptr;
+    const float *channel_bias = nullptr, *skip = nullptr;
+    float least_strength = 0, most_strength = 0;
   };
 
   const Layer& at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }

@@ -117,7 +117,7 @@ bool OneLaunch::add(const step::Attend& s) {
 }
 
 bool OneLaunch::add(const step::Convolve& s) {
-  if (s.gated()) return false;
+  if (s.gated() || s.net.additive) return false;
   waiting_.convolve = &s;
   return true;
 }

@@ -163,6 +163,7 @@ cuda::HeadGates CudaOperands::head_gates(const step::GateHeads& s, int layer, in
     gates.gate = row(s.gate, skip);
     gates.gain = vector(layer, s.norm.gain);
     gates.eps = s.norm.eps;
+    gates.first = s.gate_first;
   } else {
     const Operand queries{Rows::query, 2 * s.gate.width};
     gates.ld = queries.stride;
@@ -193,7 +194,7 @@ cuda::GatedConvolveCall CudaOperands::gated_convolve_call(const step::Convolve& 
   call.after = row(s.after);
   call.out = row(s.to);
   call.weights = vector(layer, s.taps);
-  call.bias = vector(layer, s.bias);
+  call.bias = vector(layer, s.channel_bias);
   call.m = m;
   return call;
 }

@@ -14,8 +14,9 @@ namespace walsh::cuda {
 struct GatedCase {
   int64_t m;
   int heads, dim;
-  bool normed;   // of a delta net, with gates of their own; else beside queries
-  int64_t skew;  // floats before the first gate, for arbitrary alignment
+  bool normed;         // of a delta net, with gates of their own; else beside queries
+  int64_t skew;        // floats before the first gate, for arbitrary alignment
+  bool first = false;  // gates come before the norm, which has gains for all heads
 };
 
 inline std::vector<GatedCase> gated_cases() {
@@ -40,7 +41,7 @@ struct GatedRows {
     const int64_t each = c.normed ? c.dim : 2 * c.dim;
     x = random_values(c.m * width, 40);
     gate = random_values(c.skew + c.m * c.heads * each, 41);
-    gain = random_values(c.dim, 42);
+    gain = random_values(c.first ? width : c.dim, 42);
     device_x = to_device(x);
     device_gate = to_device(gate);
     device_gain = to_device(gain);
@@ -50,6 +51,7 @@ struct GatedRows {
     gates.gain = c.normed ? device_gain.as<float>() : nullptr;
     gates.eps = 1e-5f;
     gates.dim = c.dim;
+    gates.first = c.first;
   }
 
   float gate_of(const GatedCase& c, size_t i) const {
@@ -66,12 +68,15 @@ inline void expect_gated(const GatedCase& c) {
   const auto got = to_host<float>(rows.device_x);
   const auto dim = static_cast<size_t>(c.dim);
   for (size_t i = 0; i < got.size(); ++i) {
-    double squares = 0, expected = rows.x[i];
+    const auto factor = [&](size_t at) {
+      const double gate = rows.gate_of(c, at);
+      return (c.normed ? gate : 1.0) / (1 + std::exp(-gate));
+    };
+    double squares = 0;
     for (size_t k = i / dim * dim; k < (i / dim + 1) * dim; ++k)
-      squares += double{rows.x[k]} * rows.x[k];
-    const double gate = rows.gate_of(c, i);
-    if (c.normed) expected *= rows.gain[i % dim] / std::sqrt(squares / c.dim + 1e-5);
-    expected *= (c.normed ? gate : 1.0) / (1 + std::exp(-gate));
+      squares += std::pow(rows.x[k] * (c.first ? factor(k) : 1.0), 2);
+    double expected = rows.x[i] * factor(i);
+    if (c.normed) expected *= rows.gain[i % rows.gain.size()] / std::sqrt(squares / c.dim + 1e-5);
     ASSERT_NEAR(got[i], expected, 1e-5) << i;
   }
 }

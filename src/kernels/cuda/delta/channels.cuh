@@ -31,15 +31,31 @@ __device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, cons
     if (lane + 32 * j < size) v[j] = v[j] * inverse * scale[lane + 32 * j];
 }
 
+// Returns log(1 + e^x).
+__device__ __forceinline__ float softplus_of(float x) {
+  return x > kSoftplusLinear ? x : log1pf(expf(x));
+}
+
 // Returns the logarithm of a head's decay.
 __device__ __forceinline__ float log_decay(float a, float bias, float rate) {
-  const float x = a + bias;
-  const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
-  return -rate * softplus;
+  return -rate * softplus_of(a + bias);
 }
 
 __device__ __forceinline__ float strength_of(float b) {
   return 1.0f / (1.0f + expf(-b));
+}
+
+// Holds what the state and an update of a head are multiplied by.
+struct HeadFactors {
+  float log_decay, strength;
+};
+// `a` and `b` are what the matrices gave; an additive net has no a.
+__device__ __forceinline__ HeadFactors head_factors(const ConvolveCall& call, float a, float b,
+                                                    float bias, float rate) {
+  if (!call.dims.additive) return {log_decay(a, bias, rate), strength_of(b)};
+  const float strength =
+      fminf(fmaxf(softplus_of(b + bias), call.least_strength), call.most_strength);
+  return {-rate * strength, strength};
 }
 
 }  // namespace walsh::cuda

@@ -71,8 +71,10 @@ struct Row {
 
 __device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t row, int head) {
   const int64_t at = row * call.dims.value_heads + head;
-  call.decay[at] = log_decay(call.decay[at], call.bias[head], call.rate[head]);
-  call.strength[at] = strength_of(call.strength[at]);
+  const HeadFactors factors =
+      head_factors(call, call.decay[at], call.strength[at], call.bias[head], call.rate[head]);
+  call.decay[at] = factors.log_decay;
+  call.strength[at] = factors.strength;
 }
 
 // Convolves some channels of a row. The grid spans groups of channels in x, and rows in y.
@@ -93,10 +95,13 @@ __global__ void __launch_bounds__(kWarps * 32)
   const Row<ConvolveCall> row(call, index);
   float v[kHeadLane] = {};
 #pragma unroll
-  for (int j = 0; j < kHeadLane; ++j)
-    if (lane + 32 * j < group.size)
-      v[j] = silu_of(row.convolve(call, call.taps, group.first + lane + 32 * j));
-  if (group.kind != ChannelGroup::Kind::value) {
+  for (int j = 0; j < kHeadLane; ++j) {
+    if (lane + 32 * j >= group.size) continue;
+    const int channel = group.first + lane + 32 * j;
+    const float bias = call.channel_bias != nullptr ? call.channel_bias[channel] : 0.0f;
+    v[j] = silu_of(row.convolve(call, call.taps, channel) + bias);
+  }
+  if (group.kind != ChannelGroup::Kind::value && !call.dims.additive) {
     const bool query = group.kind == ChannelGroup::Kind::query;
     scale_head(v, group.size, query ? call.query_scale : call.key_scale, lane);
   }

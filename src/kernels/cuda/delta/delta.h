@@ -30,11 +30,12 @@ struct ConvolveCall {
   DeltaMemory memory;
   RowPlaces places;           // In the batch, the rows of a sequence are neighbours.
   const float* in = nullptr;  // Its shape is [m][channels].
-  // It has the shape [m][channels]: silu of the convolution, with queries and keys scaled.
+  // It has the shape [m][channels]: silu of the convolution, with queries and keys scaled unless
+  // the net is additive.
   float* out = nullptr;
   // It has the shape [m][value_heads]: a on input, the logarithm of the decay on output.
   float* decay = nullptr;
-  // It has the shape [m][value_heads]: b on input, its sigmoid on output.
+  // It has the shape [m][value_heads]: b on input, the strength of the update on output.
   float* strength = nullptr;
   // Its shape is [taps][channels], with the newest position last.
   const float* taps = nullptr;
@@ -42,6 +43,9 @@ struct ConvolveCall {
   const float* bias = nullptr;         // Its shape is [value_heads].
   const float* query_scale = nullptr;  // Its shape is [key_dim].
   const float* key_scale = nullptr;    // Its shape is [key_dim].
+  // These are for additive nets. The first is [channels] or null, the second [value_heads].
+  const float *channel_bias = nullptr, *skip = nullptr;
+  float least_strength = 0, most_strength = 0;
   int64_t m = 0;
 };
 // Computes the convolution of several rows of a sequence. It skips rows that are the only ones of
@@ -85,6 +89,7 @@ struct DeltaCall {
   const float* decay = nullptr;     // Its shape is [m][value_heads]; it has logarithms.
   const float* strength = nullptr;  // Its shape is [m][value_heads].
   float* out = nullptr;             // Its shape is [m][value_heads * value_dim].
+  const float* skip = nullptr;      // Its shape is [value_heads]; only additive nets have it.
 };
 
 // Names rows [begin, end) of the sequence in slot `slot`, which start at its position `position`.

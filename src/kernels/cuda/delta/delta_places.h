@@ -15,11 +15,13 @@ constexpr int64_t kept_floats(int64_t channels, int64_t taps) {
   return channels * taps;
 }
 
-// Holds DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values.
+// Holds DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values, or
+// values, keys, queries if the net is additive.
 struct DeltaDims {
   int key_heads = 0, value_heads = 0;
   int key_dim = 0, value_dim = 0;
   int taps = 0;
+  bool additive = false;
 
   constexpr int group() const { return value_heads / key_heads; }
   constexpr int key_width() const { return key_heads * key_dim; }
@@ -28,9 +30,15 @@ struct DeltaDims {
   constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
   constexpr int64_t kept_floats() const { return walsh::cuda::kept_floats(channels(), taps); }
   // Returns where the queries, keys and values of a value head begin in a row.
-  constexpr int query_of(int head) const { return head / group() * key_dim; }
-  constexpr int key_of(int head) const { return key_width() + query_of(head); }
-  constexpr int value_of(int head) const { return 2 * key_width() + head * value_dim; }
+  constexpr int query_of(int head) const {
+    return (additive ? value_width() + key_width() : 0) + head / group() * key_dim;
+  }
+  constexpr int key_of(int head) const {
+    return (additive ? value_width() : key_width()) + head / group() * key_dim;
+  }
+  constexpr int value_of(int head) const {
+    return (additive ? 0 : 2 * key_width()) + head * value_dim;
+  }
 };
 
 // Returns how many rows before `row` in the batch belong to its sequence, at most `most`.
@@ -80,11 +88,11 @@ constexpr int channel_groups(const DeltaDims& d) {
 }
 constexpr ChannelGroup channel_group(const DeltaDims& d, int group) {
   using Kind = ChannelGroup::Kind;
-  if (group < 2 * d.key_heads)
-    return {group < d.key_heads ? Kind::query : Kind::key, group * d.key_dim, d.key_dim};
-  group -= 2 * d.key_heads;
-  if (group < d.value_heads)
-    return {Kind::value, 2 * d.key_width() + group * d.value_dim, d.value_dim};
+  if (group < d.key_heads) return {Kind::query, d.query_of(group * d.group()), d.key_dim};
+  group -= d.key_heads;
+  if (group < d.key_heads) return {Kind::key, d.key_of(group * d.group()), d.key_dim};
+  group -= d.key_heads;
+  if (group < d.value_heads) return {Kind::value, d.value_of(group), d.value_dim};
   const int first = (group - d.value_heads) * 32, left = d.value_heads - first;
   return {Kind::scalars, first, left < 32 ? left : 32};
 }

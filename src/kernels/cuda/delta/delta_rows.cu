@@ -4,7 +4,8 @@
 // rows up to t,
 //   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
 //   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
-// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
+// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T. In an additive net, u_t =
+// strength_t v_t, and o_t has a multiple of v_t added.
 #include <string>
 
 #include "kernels/cuda/async.cuh"
@@ -126,7 +127,8 @@ __device__ __forceinline__ float dot4(const float4& a, const float4& b, float su
 }
 
 // Multiplies a chunk's keys and queries with its keys. A lane multiplies its key with the rows of
-// its group.
+// its group. An additive net does not need the products of keys with keys.
+template <bool Additive>
 __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   float seen[kOwnRows] = {}, weight[kOwnRows] = {};
   for (int column = 0; column < key_dim; column += 4) {
@@ -134,7 +136,7 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       const int row = p.group + kGroups * i;
-      seen[i] = dot4(four(s.keys + row * s.stride + column), key, seen[i]);
+      if constexpr (!Additive) seen[i] = dot4(four(s.keys + row * s.stride + column), key, seen[i]);
       weight[i] = dot4(four(s.queries + row * s.stride + column), key, weight[i]);
     }
   }
@@ -142,14 +144,16 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   for (int i = 0; i < kOwnRows; ++i) {
     const int row = p.group + kGroups * i, j = p.lane;
     const float decay = j <= row ? expf(s.sums[row] - s.sums[j]) : 0.0f;
-    s.seen[row * kChunkStride + j] = j < row ? s.strengths[row] * (decay * seen[i]) : 0.0f;
+    if constexpr (!Additive)
+      s.seen[row * kChunkStride + j] = j < row ? s.strengths[row] * (decay * seen[i]) : 0.0f;
     s.weights[row * kChunkStride + j] = j <= row ? decay * weight[i] : 0.0f;
   }
 }
 
 // Multiplies the group's rows with the state before the chunk. This gives the first part of the
-// results and, in shared memory, the right-hand sides of the updates.
-__device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
+// results, with `skip` times the values, and in shared memory the right-hand sides of the updates.
+template <bool Additive>
+__device__ void multiply_state(const Place& p, const Chunk& s, int key_dim, float skip,
                                const float (&value)[kOwnRows], float (&result)[kOwnRows]) {
   float seen[kOwnRows] = {};
 #pragma unroll
@@ -162,7 +166,7 @@ __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       const int row = p.group + kGroups * i;
-      seen[i] = dot4(four(s.keys + row * s.stride + r), column, seen[i]);
+      if constexpr (!Additive) seen[i] = dot4(four(s.keys + row * s.stride + r), column, seen[i]);
       result[i] = dot4(four(s.queries + row * s.stride + r), column, result[i]);
     }
   }
@@ -171,7 +175,7 @@ __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
     const int row = p.group + kGroups * i;
     const float decay = expf(s.sums[row]);
     s.updates[row * kChunkStride + p.lane] = s.strengths[row] * (value[i] - decay * seen[i]);
-    result[i] *= decay;
+    result[i] = Additive ? fmaf(skip, value[i], decay * result[i]) : decay * result[i];
   }
 }
 
@@ -237,6 +241,7 @@ __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
 
 // Computes some columns of a state over all rows. The grid spans columns of a state in x, and value
 // heads in y.
+template <bool Additive>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ DeltaCall call, const __grid_constant__ DeltaRange range) {
   WALSH_DYNAMIC_SHARED(float, memory);
@@ -251,18 +256,21 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = p.group; r < d.key_dim; r += kGroups)
     s.state[r * kDeltaColumns + p.lane] =
         p.inside && !fresh ? state[int64_t{r} * d.value_dim] : 0.0f;
+  const float skip = Additive ? call.skip[p.head] : 0.0f;
   NextChunk next;
   next.load(call, p, range.begin, range.end);
   for (int64_t first = range.begin; first < range.end; first += kDeltaRows) {
     next.store(p, s, d.key_dim);
     __syncthreads();
     float result[kOwnRows];
-    multiply_keys(p, s, d.key_dim);
-    multiply_state(p, s, d.key_dim, next.value, result);
+    multiply_keys<Additive>(p, s, d.key_dim);
+    multiply_state<Additive>(p, s, d.key_dim, skip, next.value, result);
     next.load(call, p, first + kDeltaRows, range.end);
     __syncthreads();
-    if (p.group == 0) solve(p, s);
-    __syncthreads();
+    if constexpr (!Additive) {
+      if (p.group == 0) solve(p, s);
+      __syncthreads();
+    }
     add_updates(p, s, result);
     advance(p, s, d.key_dim);
 #pragma unroll
@@ -289,7 +297,7 @@ void delta_rows(const DeltaCall& call, const DeltaRange& range, Stream stream) {
                 "heads of " + std::to_string(d.key_dim) + " values need " + std::to_string(shared) +
                     " bytes of shared memory");
   }
-  launch("delta rule of a prompt", rows_kernel,
+  launch("delta rule of a prompt", d.additive ? rows_kernel<true> : rows_kernel<false>,
          {dim3(static_cast<unsigned>((d.value_dim + kDeltaColumns - 1) / kDeltaColumns),
                static_cast<unsigned>(d.value_heads)),
           dim3(kThreads), shared},

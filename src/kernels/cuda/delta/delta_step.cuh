@@ -57,6 +57,7 @@ struct DeltaChannel {
     const int taps = call.dims.taps;
     const float* kept = p.slot + call.memory.rows_at + channel;
     const float* factors = call.taps + channel;
+    if (call.channel_bias != nullptr) sum = call.channel_bias[channel];
 #pragma unroll 4
     for (int t = 0; t + 1 < taps; ++t) {
       const int back = taps - 1 - t;
@@ -78,10 +79,10 @@ struct DeltaChannel {
   }
 };
 
-// Applies the norms to the block's query and key, one warp each.
+// Applies the norms to the block's query and key, one warp each. An additive net has none.
 __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* channels, int warp,
                                             int lane) {
-  if (warp > 1) return;
+  if (warp > 1 || call.dims.additive) return;
   const int size = call.dims.key_dim;
   float* head = channels + warp * size;
   float v[kHeadLane];
@@ -142,7 +143,8 @@ class DeltaColumn {
       s_[i] *= decay;
       if (row(i) < d_.key_dim) seen = fmaf(k[row(i)], s_[i], seen);
     }
-    seen = sum_groups<Groups>(parts, seen, p_.lane, p_.group);
+    // Updates of an additive net do not depend on the state.
+    seen = d_.additive ? 0.0f : sum_groups<Groups>(parts, seen, p_.lane, p_.group);
     const float update = strength * (v[p_.lane] - seen);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {

@@ -50,11 +50,12 @@ __global__ void __launch_bounds__(kThreads)
     const float convolved = own[e].finish(call, p, x);
     if (thread + e * kThreads < Shape::kChannels) channels[thread + e * kThreads] = convolved;
   }
-  const float decay = expf(log_decay(a, bias, rate)), strength = strength_of(b);
+  const HeadFactors factors = head_factors(call, a, b, bias, rate);
   __syncthreads();
   scale_heads(call, channels, p.group, p.lane);
   __syncthreads();
-  const float result = column.step(channels, decay, strength, parts);
+  float result = column.step(channels, expf(factors.log_decay), factors.strength, parts);
+  if (call.skip != nullptr) result += call.skip[p.head] * channels[2 * d.key_dim + p.lane];
   if (p.group == 0 && column.inside())
     mixed[row * d.value_width() + p.head * d.value_dim + p.column()] = result;
 }

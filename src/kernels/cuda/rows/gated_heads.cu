@@ -11,6 +11,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kGateWarps = 4;
+constexpr int kNormThreads = 256;
 constexpr int kTakeThreads = 256;
 
 struct Forms {
@@ -51,6 +52,37 @@ __global__ void __launch_bounds__(kGateWarps * 32)
   const float inverse = head_factor(sum, gates);
   for (int i = lane; i < gates.dim; i += 32)
     x[i] = sigmoid_of(gate[i], gate[i]) * (x[i] * inverse * gates.gain[i]);
+}
+
+// Gates one head of a row with a block, then norms it.
+__global__ void __launch_bounds__(kNormThreads)
+    gate_first_kernel(float* rows, const __grid_constant__ HeadGates gates, int heads) {
+  __shared__ double parts[kNormThreads / 32];
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int head = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int64_t t = blockIdx.y;
+  float* x = rows + (t * heads + head) * gates.dim;
+  const float* gate = gates.gate + t * gates.ld + head * gates.head_ld;
+  const float* gain = gates.gain + int64_t{head} * gates.dim;
+  double sum = 0;
+  for (int i = thread; i < gates.dim; i += kNormThreads) {
+    const float gated = sigmoid_of(gate[i], gate[i]) * x[i];
+    x[i] = gated;  // Only this thread reads it.
+    sum += static_cast<double>(gated) * static_cast<double>(gated);
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  if (thread % 32 == 0) parts[thread / 32] = sum;
+  __syncthreads();
+  double total = 0;
+#pragma unroll
+  for (const double part : parts)
+    total += part;
+  const float inverse = head_factor(total, gates);
+  for (int i = thread; i < gates.dim; i += kNormThreads)
+    x[i] = x[i] * inverse * gain[i];
 }
 
 // Loads the gates of 8 values of a row from `column` on, which all belong to one head.
@@ -122,6 +154,12 @@ __global__ void __launch_bounds__(kTakeThreads)
 
 void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream stream) {
   if (m == 0) return;
+  if (gates.first) {
+    return launch(
+        "gates before norms", gate_first_kernel,
+        {dim3(static_cast<unsigned>(heads), static_cast<unsigned>(m)), dim3(kNormThreads)}, stream,
+        x, gates, heads);
+  }
   launch(
       "gated heads", gate_kernel,
       {dim3(static_cast<unsigned>((heads + kGateWarps - 1) / kGateWarps), static_cast<unsigned>(m)),
@@ -130,7 +168,7 @@ void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream s
 }
 
 bool can_prepare(const HeadGates& gates) {
-  return gates.dim >= kLaneColumns && kKTileColumns % gates.dim == 0;
+  return !gates.first && gates.dim >= kLaneColumns && kKTileColumns % gates.dim == 0;
 }
 
 void prepare(const InputSource& source, const HeadGates& gates, std::span<const InputForm> forms,
