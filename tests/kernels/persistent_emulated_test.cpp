@@ -28,6 +28,7 @@ struct Shape {
   int64_t width, shared_width;
   bool share, bias;
   int bits = 3, other_bits = 3;  // of experts, and of the products before them
+  bool equal = false;            // All experts have the same row of the router.
 };
 
 // Holds gate, up and down of one expert.
@@ -74,6 +75,8 @@ struct Layer {
     for (int e = 0; e < s.rule.experts; ++e)
       experts.emplace_back(random, s.hidden, s.width, s.bits);
     if (s.shared_width > 0) shared.emplace_back(random, s.hidden, s.shared_width, s.bits);
+    for (size_t i = static_cast<size_t>(s.hidden); s.equal && i < router.size(); ++i)
+      router[i] = router[i - static_cast<size_t>(s.hidden)];
     device_mixed_gain = to_device(mixed_gain);
     device_gain = to_device(gain);
     device_bias = to_device(bias);
@@ -153,8 +156,8 @@ std::vector<std::pair<int, double>> chosen_of(const RouteRule& rule,
   std::vector<std::pair<double, int>> order;
   for (size_t g = 0; g < static_cast<size_t>(rule.groups_chosen); ++g)
     for (size_t e = groups[g].second * size; e < (groups[g].second + 1) * size; ++e)
-      order.emplace_back(ranks[e], static_cast<int>(e));
-  std::sort(order.rbegin(), order.rend());
+      order.emplace_back(-ranks[e], static_cast<int>(e));
+  std::sort(order.begin(), order.end());
   std::vector<std::pair<int, double>> chosen;
   double total = 0;
   for (size_t k = 0; k < static_cast<size_t>(rule.chosen); ++k) {
@@ -336,6 +339,12 @@ TEST(PersistentKernel, SaysNoToExpertsThatItHasNoPhasesFor) {
 }
 
 // There is one expert, which every token has; then tokens have all.
+TEST(PersistentKernel, TakesTheFirstOfEqualExperts) {
+  Shape s{512, 256, rule_of(6, 2), 256, 0, false, false};
+  s.equal = true;
+  expect_layers(s, 1, 4);
+}
+
 TEST(PersistentKernel, HasAsManyChoicesAsExperts) {
   expect_layers({512, 256, rule_of(1, 1), 256, 0, false, false}, 2, 4);
   expect_layers({512, 256, rule_of(3, 3), 128, 0, false, false}, 2, 4);

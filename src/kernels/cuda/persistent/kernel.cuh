@@ -55,7 +55,7 @@ class PersistentBlock {
           make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
         }
       } else if (Codes::kExperts && p.kind == PhaseKind::router) {
-        multiply_router(p, launch_epoch, reinterpret_cast<RouterSums*>(sums()), warp_, lane_);
+        multiply_router(p, launch_epoch, sums(), warp_, lane_);
       } else if (Codes::kMixers && p.kind == PhaseKind::delta) {
         step_delta(p);
       } else {
@@ -236,6 +236,7 @@ class PersistentBlock {
         expect_next_router();
       }
       stream_.fill(phases());
+      if constexpr (Codes::kExperts) weigh();
       if constexpr (!Codes::kExperts) copy_phase(next_phase(phase));
       if constexpr (Codes::kMixers) expect_next_step();
     };
@@ -292,21 +293,27 @@ class PersistentBlock {
     expect_router(phase.router, thread);
   }
 
+  // Returns whether this phase is the first that needs a choice of experts.
+  __device__ __forceinline__ bool chooses() const {
+    return experts_of(phase_).next != 0;
+  }
+
   // If the phase is the first that needs a choice of experts, one warp makes the choice and moves
   // the work of all warps to the chosen experts. The others wait for it: warps that make an input
   // come when they have made it, in a meeting of their own, and the rest at once. The weights of
   // this phase are requested then, and only later those behind them, up to the next choice, so that
   // they do not delay what this phase waits for.
   __device__ __forceinline__ void choose(const ProgramPhase& phase) {
+    if (!chooses()) return;
     const ExpertPhase& experts = experts_of(phase_);
-    if (experts.next == 0) return;
     const int makers = makers_of(phase);
     if (warp_ != kChoiceWarp) {
       const bool makes = warp_ < makers;
       meet_some(makes, threads_of_meeting(makes, makers));
     } else {
       read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
-      choose_experts<kMostStepLaneExperts>(experts, choice(), lane_);
+      has_weights_ = !choose_by_logits(experts, choice(), lane_);
+      if (has_weights_) choose_experts<kMostStepLaneExperts>(experts, choice(), lane_);
       const int of = lane_ < kProgramWarps ? phase_ : experts.last;
       move_expert_work(experts_of(of), choice(), lane_ % kProgramWarps, phases().work(of));
       __syncwarp();
@@ -315,6 +322,12 @@ class PersistentBlock {
           announce_to(makes, threads);
     }
     chosen_ = phase_ + 1;
+  }
+
+  // Computes the weights of a choice by logits, when nobody waits for the choice any more.
+  __device__ __forceinline__ void weigh() {
+    if (!chooses() || warp_ != kChoiceWarp || has_weights_) return;
+    weigh_choice(experts_of(phase_), choice(), lane_);
   }
 
   // Returns how many threads a meeting has. The warp that makes the choice is in both.
@@ -467,8 +480,9 @@ class PersistentBlock {
   const int lane_, warp_;
   Stream stream_;
   int phase_ = 0;
-  int known_ = 0;   // Phases with numbers below this have been in shared memory.
-  int chosen_ = 0;  // For phases with numbers below this, no choice is missing.
+  int known_ = 0;             // Phases with numbers below this have been in shared memory.
+  int chosen_ = 0;            // For phases with numbers below this, no choice is missing.
+  bool has_weights_ = false;  // It is set by the warp that chooses.
 };
 
 template <typename Codes>
