@@ -273,6 +273,7 @@ class PersistentBlock {
           const uint32_t bit = tag_bit(phase.out[&set - args.set], launch_epoch);
           return [to, bit](float value) { exchange(to, value, bit); };
         });
+    if constexpr (Codes::kExperts) end_padding();
   }
 
   // Prefetches the data of the delta net whose step comes next, if there is one.
@@ -343,12 +344,17 @@ class PersistentBlock {
     return (phase.gemv.k_tiles - first + args_.pair - 1) / args_.pair;
   }
 
-  // Ends a choice. Weights behind those of its phase are requested, too, because the ring has to be
-  // full while more weights are known than have been requested.
+  // Ends a choice. Weights behind those of its phase are requested as k-tiles of the phase are read,
+  // and in end_padding() what is then still missing, so that they delay nothing that the phase waits
+  // for.
   __device__ __forceinline__ void end_choice() {
-    const int next = experts_of(phase_).next;
-    if (next == 0) return;
-    chosen_ = next;
+    if (!chooses()) return;
+    chosen_ = experts_of(phase_).next;
+    stream_.pad();
+  }
+  __device__ __forceinline__ void end_padding() {
+    if (!chooses()) return;
+    stream_.pass_padding(phases().work(phase_).run[warp_].count);
     stream_.fill(phases());
   }
 

@@ -266,13 +266,28 @@ class WeightStream {
   // Requests k-tiles until the ring is full or no more are known.
   __device__ __forceinline__ void fill(const PhaseQueue& phases) {
 #pragma unroll 1
-    while (has_piece(phases) && ahead_ < kStages) {
+    while (ahead_ < kStages && has_piece(phases)) {
       uint32_t slot = oldest_ + ahead_ * kMemory.stage_bytes;
       if (slot >= end_of_ring_) slot -= kRingBytes;
       fetch(slot);
       ++ahead_;
       --left_;
     }
+  }
+
+  // Pads the ring: if it is not full, waits count as if it were, until each of its k-tiles has been
+  // replaced.
+  __device__ __forceinline__ void pad() const {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i)
+      if (i >= ahead_) copy_commit();
+  }
+
+  // Passes the places without k-tiles of a padded ring, of whose `count` k-tiles all have been read.
+  __device__ __forceinline__ void pass_padding(int count) {
+    if (count >= kStages) return;
+    oldest_ += (kStages - count) * kMemory.stage_bytes;
+    if (oldest_ >= end_of_ring_) oldest_ -= kRingBytes;
   }
 
   // Returns how many of the next `count` k-tiles can be treated alike. `replaces` tells whether
