@@ -231,6 +231,7 @@ class PersistentBlock {
     const GemvArgs& args = phase.gemv;
     const auto meanwhile = [&] {
       if constexpr (Codes::kExperts) {
+        if (makes_only(phase)) return stream_.fill(phases());
         copy_phase(next_phase(phase));
         choose(phase);
         expect_next_router();
@@ -337,6 +338,12 @@ class PersistentBlock {
     return (warps + ((kChoiceWarp < makers) != makes)) * 32;
   }
 
+  // Returns whether this warp has made its k-tile of the input and has nothing else to do before
+  // the product, for which the others wait.
+  __device__ __forceinline__ bool makes_only(const ProgramPhase& phase) const {
+    return !chooses() && warp_ < makers_of(phase) && next_phase(phase) < 0;
+  }
+
   // Returns how many warps make k-tiles of the input. These are the first ones.
   __device__ __forceinline__ int makers_of(const ProgramPhase& phase) const {
     if (!phase.prepares) return 0;
@@ -344,9 +351,9 @@ class PersistentBlock {
     return (phase.gemv.k_tiles - first + args_.pair - 1) / args_.pair;
   }
 
-  // Ends a choice. Weights behind those of its phase are requested as k-tiles of the phase are read,
-  // and in end_padding() what is then still missing, so that they delay nothing that the phase waits
-  // for.
+  // Ends a choice. Weights behind those of its phase are requested as k-tiles of the phase are
+  // read, and in end_padding() what is then still missing, so that they delay nothing that the
+  // phase waits for.
   __device__ __forceinline__ void end_choice() {
     if (!chooses()) return;
     chosen_ = experts_of(phase_).next;

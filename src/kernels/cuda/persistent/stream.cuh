@@ -283,7 +283,8 @@ class WeightStream {
       if (i >= ahead_) copy_commit();
   }
 
-  // Passes the places without k-tiles of a padded ring, of whose `count` k-tiles all have been read.
+  // Passes the places without k-tiles of a padded ring, of whose `count` k-tiles all have been
+  // read.
   __device__ __forceinline__ void pass_padding(int count) {
     if (count >= kStages) return;
     oldest_ += (kStages - count) * kMemory.stage_bytes;
