@@ -114,9 +114,7 @@ class GpuLimits {
   std::string operator()(const step::Embed& s) const {
     return s.to.rows == Rows::pair ? "layers that predict further tokens" : "";
   }
-  // The kernels have them, but no GPU has run them yet.
   std::string operator()(const step::DeltaRule& s) const {
-    if (s.net.additive) return "Mamba-2 mixers";
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
     return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);
   }

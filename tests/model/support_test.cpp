@@ -330,9 +330,6 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   for (LayerDesc& layer : config.layers)
     if (layer.delta_net.present()) layer.delta_net.key_dim = kMostGpuDeltaDim + 16;
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
-  for (LayerDesc& layer : config.layers)
-    layer.delta_net.additive = true;
-  EXPECT_THAT(why_not(config, kGpu), HasSubstr("Mamba-2"));
   EXPECT_THAT(why_not(config, kCpu), IsEmpty());
 }
 

@@ -91,7 +91,7 @@ TEST_F(GpuStatistics, AreThoseOfTheCpu) {
 }
 
 TEST_F(GpuStatistics, OfRecurrentLayersAreThoseOfTheCpu) {
-  for (const char* name : {"qwen35-tiny", "lfm2-tiny"})
+  for (const char* name : {"qwen35-tiny", "lfm2-tiny", "granite-hybrid-dense-tiny"})
     expect_those_of_the_cpu(name, windows(name, 5, 70));
 }
 

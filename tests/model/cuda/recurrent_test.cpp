@@ -108,7 +108,8 @@ TEST_P(GpuStates, ReplayedStepsGiveWhatLaunchedOnesGive) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuStates,
                          testing::Values("qwen35-tiny", "qwen35-wide-tiny", "qwen3-moe-tiny",
-                                         "lfm2-bias-tiny", "lfm2-moe-tiny"));
+                                         "lfm2-bias-tiny", "lfm2-moe-tiny",
+                                         "granite-hybrid-tiny", "granite-hybrid-wide-tiny"));
 
 class GpuExpertModels : public test::GpuTest, public testing::WithParamInterface<const char*> {};
 
