@@ -90,7 +90,10 @@ const Ops& ops(Isa isa) {
 
 ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int plane_count,
                              int64_t row_stride)
-    : cols(columns), stride(row_stride ? row_stride : columns), group(group_size), planes(plane_count) {
+    : cols(columns),
+      stride(row_stride ? row_stride : columns),
+      group(group_size),
+      planes(plane_count) {
   const auto vectors =
       checked_mul(static_cast<uint64_t>(max_m), static_cast<uint64_t>(planes), "activations");
   const auto of_vectors = [&](int64_t each) {

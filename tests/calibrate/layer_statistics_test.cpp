@@ -22,10 +22,17 @@ namespace {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-const char* const kModels[] = {"qwen2-tiny",       "qwen3-tiny",         "mistral-tiny",
-                               "llama2-bias-tiny", "olmo2-tiny",         "glm4-tiny",
-                               "granite-tiny",     "qwen35-tiny",        "gemma4-tiny",
-                               "lfm2-bias-tiny",   "granite-hybrid-tiny"};
+const char* const kModels[] = {"qwen2-tiny",
+                               "qwen3-tiny",
+                               "mistral-tiny",
+                               "llama2-bias-tiny",
+                               "olmo2-tiny",
+                               "glm4-tiny",
+                               "granite-tiny",
+                               "qwen35-tiny",
+                               "gemma4-tiny",
+                               "lfm2-bias-tiny",
+                               "granite-hybrid-dense-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);
@@ -98,7 +105,7 @@ TEST(LayerStatistics, AreThoseOfOneRunOfTheWholeModel) {
     for (size_t s = 0; s < expected.size(); ++s) {
       const InputMoments& got = statistics.moments(static_cast<int>(s));
       EXPECT_EQ(got.width, expected[s].width) << name << ' ' << s;
-      EXPECT_EQ(got.tokens, 120);
+      EXPECT_EQ(got.tokens, 120) << name << ' ' << s;
       EXPECT_TRUE(upper(got) == upper(expected[s])) << name << ' ' << s;
     }
   }
