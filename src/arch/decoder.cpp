@@ -265,7 +265,7 @@ class LayerBuilder {
     d.qkv = matrix(names_.delta_qkv, t.bias, d.channels(), input, Basis::own);
     d.z = matrix(names_.delta_z, t.bias, d.value_width(), input, Basis::own);
     d.b = matrix(names_.delta_b, t.bias, d.value_heads, input, Basis::own);
-    layer_.matrices.back().plain = true;
+    layer_.matrices.back().plain = !t.additive;  // There it is rows of a matrix that is coded.
     if (!t.additive) {
       d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
       layer_.matrices.back().plain = true;

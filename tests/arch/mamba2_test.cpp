@@ -51,7 +51,7 @@ TEST(GraniteHybrid, LayersAreMamba2OrAttentionWithoutRope) {
   EXPECT_EQ(d.least_strength, 0);
   EXPECT_TRUE(std::isinf(d.most_strength));
   EXPECT_FALSE(has_bias(c, d.qkv) || has_bias(c, d.o));
-  EXPECT_TRUE(layer.matrix(d.b).plain) << "steps are never coded";
+  EXPECT_FALSE(layer.matrix(d.b).plain) << "it is rows of in_proj";
   ASSERT_GE(c.parts.size(), 3U);
   const int64_t first[] = {0, 128, 128 + 128 + 2 * 32};
   for (size_t i = 0; i < 3; ++i) {
