@@ -265,13 +265,13 @@ class LayerBuilder {
     d.qkv = matrix(names_.delta_qkv, t.bias, d.channels(), input, Basis::own);
     d.z = matrix(names_.delta_z, t.bias, d.value_width(), input, Basis::own);
     d.b = matrix(names_.delta_b, t.bias, d.value_heads, input, Basis::own);
-    layer_.matrices.back().plain = !t.additive;  // There it is rows of a matrix that is coded.
+    layer_.matrices.back().plain = !t.additive;  // Else it is rows of a coded matrix.
     if (!t.additive) {
       d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
       layer_.matrices.back().plain = true;
     }
     stack(names_.delta_in, {d.z, d.qkv, d.b});
-    // The norm in front is no part of the activation, so no feeder can be scaled.
+    // The norm in front is no part of the activation, so no matrix in front can be scaled.
     const int gated = activation("o", d.value_width(), {}, Basis::own);
     d.o = matrix(names_.delta_o, t.bias, config_.hidden, gated, Basis::residual);
     if (!names_.delta_qkvz.empty()) describe_delta_parts(d);

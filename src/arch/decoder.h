@@ -54,8 +54,8 @@ struct TensorNames {
   // These are for layers with experts. A matrix of expert e is called `experts` + e + "." + its
   // name.
   std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
-  // Comes before gate_proj, up_proj and down_proj.
-  // If it is empty, the shared expert has the names of the MLP.
+  // This stands before gate_proj, up_proj and down_proj. If it is empty, the shared expert has the
+  // names of the MLP.
   std::string_view shared = "mlp.shared_expert.";
   std::string_view experts = "mlp.experts.";
   // These are set if a model has norms in front of the router (whose name is used without

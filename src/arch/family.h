@@ -89,8 +89,8 @@ struct Mamba2Keys {
 struct Mamba2Shape {
   int64_t heads, head_dim, groups, state;
 };
-// Reads Mamba-2 mixers, for absent keys with these defaults: recurrent layers are additive delta
-// nets then.
+// Reads Mamba-2 mixers and makes recurrent layers additive delta nets. Absent keys have these
+// defaults.
 void read_mamba2(ConfigReader& reader, const Mamba2Keys& keys, const Mamba2Shape& defaults,
                  DecoderTraits& traits);
 // Takes rope away from the layers that `no_rope_layers` marks with 0, or from every

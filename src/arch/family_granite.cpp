@@ -106,7 +106,8 @@ void read_mixers(ConfigReader& reader, const ModelConfig& config, DecoderTraits&
 }
 
 void read_hybrid(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  traits.delta_net.norm_eps = traits.norm_eps;  // What it norms is no multiple of the stream.
+  // read_granite() scales norm_eps with the stream, which the norm of a mixer does not read.
+  traits.delta_net.norm_eps = traits.norm_eps;
   reader.only("mlp_bias", false);
   if (reader.integer("num_local_experts", 0, 4096) > 0) {
     read_moe(reader, traits, config);

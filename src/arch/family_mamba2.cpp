@@ -28,7 +28,7 @@ void read_mamba2(ConfigReader& reader, const Mamba2Keys& keys, const Mamba2Shape
     reader.refuse(keys.heads,
                   fmt::format("expected a multiple of {} {}", keys.groups, d.key_heads));
   for (const auto& [key, size] : {std::pair(keys.head_dim, d.value_dim), {keys.state, d.key_dim}})
-    if (size % kDimUnit != 0 || size > kMaxDim)
+    if (size < 1 || size % kDimUnit != 0 || size > kMaxDim)
       reader.refuse(key, fmt::format("expected a multiple of {} to {}", kDimUnit, kMaxDim));
   // These set initial weights, or how other programs divide their work.
   for (const char* key : {"time_step_max", "time_step_floor", "mamba_chunk_size", "chunk_size",

@@ -171,7 +171,7 @@ struct DeltaNetDesc {
   int64_t key_width() const { return key_heads * key_dim; }
   int64_t value_width() const { return value_heads * value_dim; }
   int64_t channels() const { return 2 * key_width() + value_width(); }
-  // Return where queries, keys and values begin among the channels.
+  // These return where queries, keys and values begin among the channels.
   int64_t query_at() const { return additive ? value_width() + key_width() : 0; }
   int64_t key_at() const { return additive ? value_width() : key_width(); }
   int64_t value_at() const { return additive ? 0 : 2 * key_width(); }
@@ -298,8 +298,8 @@ inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 enum class LayerVector : uint8_t {
   taps,            // A convolution has them, with the newest position last.
   taps_bias,       // It is added to what the convolution gives.
-  decay_rate,      // It is `rate` of a delta net.
-  decay_bias,      // It is `bias` of a delta net.
+  decay_rate,      // Its exponential is the rate in the decay of a delta net.
+  decay_bias,      // It is added to what makes the decay of a delta net.
   skip,            // The values of a head of an additive delta net are added times this.
   sinks,           // A head has one logit, which takes part in the softmax but has no value.
   choice_bias,     // It is added to the scores of experts, for the choice only.

@@ -38,11 +38,11 @@ struct Flag;
 
 // Says which values a flag takes, and with which other flags it goes.
 struct FlagRules {
-  std::string value = {};  // a placeholder such as TYPE; if it is empty, the target's kind
+  std::string value = {};  // Help shows this placeholder; if it is empty, the target's kind.
   bool shown = false;      // help shows the default, which is in the target
   bool required = false;
   std::vector<std::string> choices = {};
-  bool any_case = false;  // choices may be spelled so; the target gets the listed spelling
+  bool any_case = false;  // Letters may be in any case; the target gets the listed spelling.
   Range range = {};
   bool at_commas = false;  // one text may have several values
   const Flag* needed = nullptr;
@@ -56,14 +56,14 @@ struct Flag : FlagRules {
   // These are the names as they are declared: "-c,--ctx", "--stream,!--no-stream" (the second one
   // means the contrary), or "MODEL,-m,--model", where MODEL is a position.
   std::string names;
-  std::vector<std::string> shorts, longs;  // they have their dashes
+  std::vector<std::string> shorts, longs;  // They have their dashes.
   std::vector<std::string> positions;      // there is one or none
   Target target;
   std::string help, group;
   bool several = false;  // it may be given several times
   std::string initial;   // this default is shown
   std::string variable;  // this environment variable has the value if the flag is not given
-  size_t times = 0;      // so often it was given
+  size_t times = 0;      // It was given this many times.
 
   // `value` becomes empty if the flag takes none.
   Flag(const std::string& names, Target target, const std::string& help, const std::string& group,
@@ -91,7 +91,7 @@ struct FlagGroup {
 struct Command {
   std::string name, help, footer;
   std::function<int()> action;       // returns the exit status; throws walsh::Error
-  const Command* program = nullptr;  // it has the command
+  const Command* program = nullptr;  // It has the command.
   std::deque<Flag> flags;            // they are in the order of help
   std::deque<Command> commands;
   std::vector<const Flag*> given_flags;  // they are in the order of the command line

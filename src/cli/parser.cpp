@@ -58,7 +58,8 @@ struct OptionOf {
 CLI::Option* add_option(CLI::App& app, const Flag& flag) {
   CLI::Option* option = std::visit(OptionOf{app, flag}, flag.target);
   option->group(flag.group)->required(flag.required);
-  // Otherwise `--api-key KEY MODEL` would take the MODEL as a second key.
+  // A flag takes one value each time. Otherwise `--api-key KEY MODEL` would take the MODEL as a
+  // second key.
   if (option->nonpositional() && !(flag.several && option->get_positional()))
     option->allow_extra_args(false);
   if (flag.value.empty()) return option;
@@ -136,7 +137,9 @@ class Parser {
       options_.emplace_back(&flag, add_option(app, flag));
     const auto option_of = [&](const Flag* flag) {
       const auto same = [&](const auto& added) { return added.first == flag; };
-      return std::find_if(options_.begin(), options_.end(), same)->second;
+      const auto found = std::find_if(options_.begin(), options_.end(), same);
+      if (found == options_.end()) throw std::logic_error("a flag of another command");
+      return found->second;
     };
     for (size_t i = first; i < options_.size(); ++i) {
       const auto& [flag, option] = options_[i];
@@ -157,7 +160,7 @@ class Parser {
       for (const std::string& name : option->get_lnames()) {
         const std::string variable = variable_of(command.variables, name);
         const std::string value = value_of(variable);
-        if (name == "help" || value.empty()) continue;
+        if (std::holds_alternative<Help>(flag->target) || value.empty()) continue;
         if (option->check_fname(name)) {
           inverted.emplace_back([option = option, name, value] {
             option->add_result(option->get_flag_value(name, value));

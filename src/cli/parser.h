@@ -11,7 +11,7 @@ namespace walsh::cli {
 
 struct Parsed {
   const Command* command = nullptr;  // the one of the program that was chosen, or null
-  std::optional<Help> help;          // it was asked for
+  std::optional<Help> help;          // This help was asked for, if any.
 };
 
 // Gives the flags of the program and of the chosen command their values. Throws usage for arguments

@@ -64,11 +64,11 @@ struct Codec {
 
   // These encode a tensor (codec/encode/encode_source.h): as it is; with the errors of columns fed
   // back into later columns (codec/feedback/error_feedback.h); with the errors of outputs fed back
-  // as well (codec/feedback/two_sided.h). The latter are null if the kind cannot.
+  // as well (codec/feedback/two_sided.h). The last two are null if the kind does not support them.
   void (*encode)(const detail::EncodeCall& call);
   void (*encode_with_feedback)(const detail::EncodeCall& call) = nullptr;
   void (*encode_two_sided)(const detail::EncodeCall& call) = nullptr;
-  // If true, all of them use the device of the call to search tiles. Other kinds have no tiles.
+  // If true, all three use the device of the call to search tiles. Other kinds have no tiles.
   bool searches_tiles = false;
   // Returns about how many nanoseconds encoding a weight takes on one core. The numbers were
   // measured with AVX-512; their ratios on other processors are not far from these.

@@ -189,7 +189,8 @@ struct DeltaRule {
 };
 
 // Computes x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values. With
-// `gate_first` it computes norm(x * silu(gate)), whose gain has a value for each of the row's.
+// `gate_first` it computes norm(x * silu(gate)), whose gain has one value for each value of the
+// row.
 struct GateHeads {
   Operand x, gate;
   int64_t heads = 0, dim = 0;

@@ -36,11 +36,11 @@ class Door {
   // Decides about a request whose header was read (HttpAdmit).
   HttpAdmission admit(HttpRequest& request);
   // Calls `answer` with the route of a request that is allowed and with a reply that is counted and
-  // logged. An exception of it becomes the answer, as in guard().
+  // logged. An exception that it throws becomes the answer, as in guard().
   using Answer = std::function<void(const Route& route, const std::shared_ptr<HttpReply>& reply)>;
   void let_in(HttpRequest& request, const std::shared_ptr<HttpReply>& reply, const Answer& answer);
-  // Calls `handler`, which is stopped when the client leaves. An exception of it becomes the
-  // answer, in the form of the interface that the request belongs to.
+  // Calls `handler`, which is stopped when the client leaves. An exception that it throws
+  // becomes the answer, in the form of the interface that the request belongs to.
   static void guard(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
                     const std::function<void()>& handler);
   static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
@@ -49,8 +49,8 @@ class Door {
 
   // Returns the number of the request's key, counted from 1, or 0 if it has no valid key.
   size_t key_of(const HttpRequest& request) const;
-  // Returns a name of the request's key that gets into files: it is the same after a restart, and
-  // the key cannot be found from it. It is empty for requests without a valid key.
+  // Returns a name of the request's key that may stand in files: it is the same after a restart,
+  // and the key cannot be found from it. It is empty for requests without a valid key.
   const std::string& key_name(const HttpRequest& request) const {
     return key_names_[key_of(request)];
   }

@@ -1,6 +1,13 @@
 #include "serve/json_scanner.h"
 
 namespace walsh {
+namespace {
+
+bool is_space(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+}  // namespace
 
 size_t JsonScanner::scan(std::string_view text) {
   for (size_t i = 0; i < text.size() && !ended_; ++i) {
@@ -18,12 +25,12 @@ size_t JsonScanner::scan(std::string_view text) {
       in_string_ = true;
     } else if (c == '{' || c == '[') {
       ++depth_;
-    } else if (bare_ && (c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n')) {
+    } else if (bare_ && (c == ',' || c == '}' || c == ']' || is_space(c))) {
       ended_ = true;
       return i;
     } else if (c == '}' || c == ']') {
       ended_ = --depth_ <= 0;
-    } else if (depth_ == 0 && c != ' ' && c != '\n' && c != '\r' && c != '\t') {
+    } else if (depth_ == 0 && !is_space(c)) {
       bare_ = true;
     }
     if (ended_) return i + 1;

@@ -12,7 +12,7 @@
 
 namespace walsh {
 
-// A prompt has at most so many positions and bytes. Longer texts are refused before they are
+// A prompt has at most this many positions and bytes. Longer texts are refused before they are
 // tokenized.
 struct PromptLimits {
   int64_t positions = 0;
@@ -36,7 +36,7 @@ void check_prompt_tokens(const std::vector<int32_t>& tokens, int64_t positions,
 // prompt before the next one is read. `field` names the prompt: "KEY[3]", or "KEY" if it is not in
 // a list.
 struct PromptReader {
-  size_t most = 0;  // prompts in one request
+  size_t most = 0;  // A request has at most this many prompts.
   const char* plural = "";
   int64_t vocab = 0;
   std::function<std::vector<int32_t>(const std::string&, const std::string&, bool)> encode = {};

@@ -12,11 +12,11 @@
 namespace walsh {
 namespace {
 
-// A detokenized text may have so many bytes: a token takes two bytes of a request and may be a
+// A detokenized text has at most this many bytes: a token takes two bytes of a request and may be a
 // hundred bytes of text.
 constexpr size_t kMostTextBytes = size_t{16} << 20;
 
-// Makes, as in llama.cpp, a string, or a list of bytes if they are not UTF-8.
+// Returns JSON of a token: a string, or a list of bytes if it is not UTF-8, as in llama.cpp.
 std::string piece_text(std::string_view bytes) {
   const Json piece =
       is_valid_utf8(bytes) ? Json(bytes) : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));
@@ -25,8 +25,8 @@ std::string piece_text(std::string_view bytes) {
 
 }  // namespace
 
-// The answer is written as it goes, without an object per token, because each byte of the request
-// may be a token.
+// The answer is written piece by piece, without an object per token, because each byte of the
+// request may be a token.
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
   metrics_->ignored(ignored_fields(request.path, body));

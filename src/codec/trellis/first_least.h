@@ -4,9 +4,9 @@
 
 namespace walsh::detail {
 
-// Returns the first of the least of `count` costs, where count is a multiple of 4; any of them if
-// there are NaN. Two passes without a branch that depends on the data take a fraction of the time
-// of one pass with such a branch.
+// Returns the index of the first of the smallest of `count` costs, where count is a multiple of 4;
+// any of them if there are NaN. Two passes without a branch that depends on the data take a
+// fraction of the time of one pass with such a branch.
 template <class Cost>
 int first_least(const Cost* cost, int count) {
   Cost least[4] = {cost[0], cost[1], cost[2], cost[3]};

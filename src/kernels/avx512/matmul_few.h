@@ -54,7 +54,7 @@ class FewVectors {
   }
 
  private:
-  static bool few(const VnniCall& call) { return call.m * call.x.planes <= 8; }
+  static bool few(const VnniCall& call) { return call.m * call.x.planes <= kFewVectors; }
 
   // Codes are read once; prefetching 4 KiB ahead keeps memory busy across panels. The prefetch
   // never passes the end, because prefetching an unmapped page walks the page table every time.

@@ -70,7 +70,7 @@ class IntegerMatmul {
   static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
   static constexpr int kSlabPanels = 2;
-  static constexpr int64_t kLineBytes = 64;  // of a cache
+  static constexpr int64_t kLineBytes = 64;  // A line of a cache has this many bytes.
 
   // Holds the decoded columns [begin, end) of up to kSlabPanels panels, as
   // bytes[quad][panel][row][4], and knows where the codes of the next slab are.
@@ -79,14 +79,15 @@ class IntegerMatmul {
     int64_t panel, begin, end;
     const uint8_t* bytes;
     int64_t tile_columns;
-    const char* next[kSlabPanels];  // It is null where there are none to prefetch.
-    int64_t unit_bytes;             // They are the bytes of the codes of kUnitColumns columns.
+    const char* next[kSlabPanels];  // It is null where there is nothing to prefetch.
+    int64_t next_columns;           // The next slab has this many columns.
+    int64_t unit_bytes;             // The codes of kUnitColumns columns have this many bytes.
 
     // Prefetches the codes that are as far into the next slab as columns [c, c + columns) are into
     // this one. While a slab is multiplied, nothing else would read from memory.
     WALSH_INLINE void prefetch(int64_t c, int64_t columns) const {
       const int64_t from = (c - begin) / kUnitColumns * unit_bytes;
-      const int64_t to = (c - begin + columns) / kUnitColumns * unit_bytes;
+      const int64_t to = std::min(c - begin + columns, next_columns) / kUnitColumns * unit_bytes;
       for (const char* codes : next) {
         if (codes == nullptr) continue;
         for (int64_t i = from; i < to; i += kLineBytes)
@@ -194,8 +195,15 @@ class IntegerMatmul {
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     constexpr int kAhead = Vectors % kTileVectors == 0 ? 1 : 0;
     const Call call = s.call;
-    Slab slab{call, s.panel, s.begin, s.end, s.bytes, s.tile_columns, {}, s.unit_bytes};
-    std::copy(s.next, s.next + kSlabPanels, slab.next);
+    const Slab slab{call,
+                    s.panel,
+                    s.begin,
+                    s.end,
+                    s.bytes,
+                    s.tile_columns,
+                    {s.next[0], s.next[1]},
+                    s.next_columns,
+                    s.unit_bytes};
     alignas(64) int32_t sums[kAhead + 1][Vectors * Panels * kPanelRows];
     const auto add = [&](int64_t c, int64_t columns, const int32_t* from) {
       if (call.z_groups) {
@@ -263,10 +271,11 @@ class IntegerMatmul {
     }
   }
 
-  // Multiplies vectors [v0, v0 + vectors), at most kBlock, which are whole tokens.
+  // Multiplies vectors [v0, v0 + vectors), at most kBlock, which are whole tokens. The next block
+  // begins with panel `next_panel`.
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
-                             int64_t vectors, int64_t tile_columns) {
+                             int64_t vectors, int64_t tile_columns, int64_t next_panel) {
     alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * kSlabPanels];
     alignas(64) float totals[kBlock * kPanelRows * Panels];
     const int planes = call.x.planes;
@@ -278,27 +287,29 @@ class IntegerMatmul {
       const int64_t end = std::min(begin + slab, call.w.cols);
       for (int p = 0; p < Panels; ++p)
         decode_panel(call, weights, panel + p, begin, end, bytes + 4 * p * kPanelRows);
-      const int64_t next_panel = end < call.w.cols ? panel : panel + Panels;
-      const int64_t next_begin = end < call.w.cols ? end : 0;
-      Slab s{call, panel, begin, end, bytes, tile_columns, {}, 4 * Weights::kUnitWords};
-      for (int p = 0; p < Panels && next_panel + p < call.panel_end; ++p) {
-        s.next[p] =
-            reinterpret_cast<const char*>(codes_at<Weights>(call, next_panel + p, next_begin));
-      }
+      const bool last = end == call.w.cols;
+      const int64_t then = last ? next_panel : panel, then_begin = last ? 0 : end;
+      const int64_t then_columns = std::min(slab, call.w.cols - then_begin);
+      Slab s{
+          call, panel, begin, end, bytes, tile_columns, {}, then_columns, 4 * Weights::kUnitWords};
+      for (int p = 0; p < Panels && then + p < call.panel_end; ++p)
+        s.next[p] = reinterpret_cast<const char*>(codes_at<Weights>(call, then + p, then_begin));
+      const auto prefetched = [&] { std::fill(s.next, s.next + kSlabPanels, nullptr); };
       using Scaling = typename Weights::Scaling;
       const auto out = [&](int64_t v) { return totals + v / planes * Panels * kPanelRows; };
       int64_t v = 0;
       if constexpr (Tiles::kPresent) {
         for (; vectors - v >= kMostTileVectors; v += kMostTileVectors) {
           multiply_slab<Scaling, Panels, kMostTileVectors>(s, v0 + v, out(v));
-          std::fill(s.next, s.next + kSlabPanels, nullptr);  // They have been prefetched.
+          prefetched();
         }
         if (vectors - v >= kTileVectors) {
           multiply_slab<Scaling, Panels, kTileVectors>(s, v0 + v, out(v));
           v += kTileVectors;
+          prefetched();
         }
       }
-      while (v < vectors)
+      for (; v < vectors; prefetched())
         v += multiply_some<Scaling, Panels, kTile>(s, v0 + v, vectors - v, out(v));
     }
     for (int64_t t = 0; t < tokens; ++t) {
@@ -317,10 +328,11 @@ class IntegerMatmul {
     for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += kSlabPanels) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
         const int64_t count = std::min<int64_t>(kBlock, vectors - v);
+        const int64_t next = v + count < vectors ? panel : panel + kSlabPanels;
         if (panel + 1 < call.panel_end) {
-          multiply_block<kSlabPanels>(call, weights, panel, v, count, tile_columns);
+          multiply_block<kSlabPanels>(call, weights, panel, v, count, tile_columns, next);
         } else {
-          multiply_block<1>(call, weights, panel, v, count, tile_columns);
+          multiply_block<1>(call, weights, panel, v, count, tile_columns, next);
         }
       }
     }

@@ -23,6 +23,9 @@ namespace {  // The linker must not merge the copies with and without VBMI.
 // Decoders add this bias to every level, for the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
+// Products with up to this many vectors decode in registers (matmul_few.h).
+inline constexpr int kFewVectors = 8;
+
 // Outputs of more bytes than this do not stay in a core's second-level cache.
 inline constexpr int64_t kCachedBytes = int64_t{1} << 20;
 
@@ -36,7 +39,7 @@ struct VnniCall : PanelMatmul {
 
   VnniCall(const PanelMatmul& call)
       : PanelMatmul(call),
-        past_caches(!accumulate && 4 * m * w.rows > kCachedBytes),
+        past_caches(!accumulate && m * x.planes > kFewVectors && 4 * m * w.rows > kCachedBytes),
         step(w.trellis ? std::min<int64_t>(x.group, kF32Block) : flush_columns(w, x)),
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),

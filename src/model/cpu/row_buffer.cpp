@@ -14,7 +14,7 @@ size_t rows_of(int64_t rows, int64_t stride) {
 }
 
 // Returns a distance of rows of int8 that is an odd multiple of 64 bytes. Rows whose distance is a
-// power of two would share few sets of a cache, while a tile of a matrix unit reads 16 rows.
+// power of two would compete for few sets of a cache, while a tile of a matrix unit reads 16 rows.
 int64_t int8_stride(int64_t cols) {
   return (round_up(cols, 64) / 64 | 1) * 64;
 }

@@ -15,8 +15,8 @@ namespace walsh {
 
 class CudaBatch {
  public:
-  // `shape` describes the device's pages; a page of `pages` may span several of these. All
-  // arguments outlive this.
+  // `shape` describes the device's pages; a page of `pages` may span several of these.
+  // `pages` and `memory` outlive this.
   CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory);
 
   // Makes this the current batch. Its spans live until the next call.

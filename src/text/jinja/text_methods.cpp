@@ -156,9 +156,10 @@ std::vector<Value> split_left(Runtime& runtime, const Value& self, std::string_v
 
 std::vector<Value> split_right(Runtime& runtime, const Value& self, std::string_view text,
                                const Value* separator, int64_t limit) {
-  if (limit < 0) return split_left(runtime, self, text, separator, limit);
+  const bool at_spaces = separator == nullptr || separator->none();
+  if (limit < 0 && at_spaces) return split_left(runtime, self, text, separator, limit);
   std::vector<Value> parts;
-  if (separator == nullptr || separator->none()) {
+  if (at_spaces) {
     for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
       runtime.step();
       if (limit-- == 0) {

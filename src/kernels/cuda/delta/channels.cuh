@@ -45,7 +45,7 @@ __device__ __forceinline__ float strength_of(float b) {
   return 1.0f / (1.0f + expf(-b));
 }
 
-// Holds what the state and an update of a head are multiplied by.
+// Holds the logarithm of a head's decay, and the strength of its update.
 struct HeadFactors {
   float log_decay, strength;
 };

@@ -495,7 +495,7 @@ class PersistentBlock {
   int phase_ = 0;
   int known_ = 0;             // Phases with numbers below this have been in shared memory.
   int chosen_ = 0;            // For phases with numbers below this, no choice is missing.
-  bool has_weights_ = false;  // It is set by the warp that chooses.
+  bool has_weights_ = false;  // The choosing warp has computed the weights too.
 };
 
 template <typename Codes>
