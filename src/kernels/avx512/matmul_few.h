@@ -63,10 +63,11 @@ class FewVectors {
   // Multiplies a panel with `Vectors` vectors from `v0` on, decoding codes in registers. `Parts` is
   // 2 if scales are per half unit, else 1.
   template <int Vectors, int Planes, int Parts, class Weights>
-  static void multiply_panel(const VnniCall& call, const Weights& weights, int64_t panel,
+  static void multiply_panel(const VnniCall& call, const Weights& shared, int64_t panel,
                              int64_t v0) {
     // If there are few vectors, several independent sums per vector hide the latency of vpdpbusd.
     constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
+    const Weights weights = shared;  // The compiler keeps constants of a copy in registers.
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
     const int64_t ldq = call.x.stride;

@@ -235,9 +235,9 @@ __device__ __noinline__ void choose_experts(const ExpertPhase& e, Choice& choice
 
 // Chooses the experts of the row by their logits, with the warp that has read them, and leaves the
 // weights to weigh_choice(). Taking an expert is one reduction of the warp; nothing waits for which
-// lane it is. Returns false, without a choice, if other values than logits decide, if there are more
-// than 32 kSortedLogits of them, or if one is NaN or a tie decides. Logits may differ whose scores
-// round to one number: route_row() then takes the expert with the lower index.
+// lane it is. Returns false, without a choice, if other values than logits decide, if there are
+// more than 32 kSortedLogits of them, or if one is NaN or a tie decides. Logits may differ whose
+// scores round to one number: route_row() then takes the expert with the lower index.
 __device__ __forceinline__ bool choose_by_logits(const ExpertPhase& e, Choice& choice, int lane) {
   const RouteRule& rule = e.rule;
   if (rule.sigmoid || e.bias != nullptr || rule.groups > 1 || rule.experts > 32 * kSortedLogits)
