@@ -224,7 +224,7 @@ struct ExpertsDesc {
   int shared_gate = -1;
   // It is the index of the first matrix of gate, up and down of expert 0, then of expert 1, ...
   int first = -1;
-  // If false, experts have no matrix gate: what up gives is its own gate.
+  // If false, experts have no gate matrix, and the output of up is its own gate.
   bool gated = true;
   // `after` is applied to the sum, and `after_shared` to the output of `mlp`, before both are
   // added.

@@ -152,9 +152,9 @@ struct GroupAttention {
   int64_t first(int64_t i) const { return options.first_seen(position + i); }
 };
 
-// Holds the arguments of Ops::matmul_i8 and Ops::matmul_lookup, which compute y[t * ldy + row] (+)=
-// sum_c W[row][c] x[t][c] for t < m and the rows of panels [panel_begin, panel_end), and add to y
-// when `accumulate`.
+// Holds the arguments of Ops::matmul_i8 and Ops::matmul_lookup. For t < m and the rows of panels
+// [panel_begin, panel_end), these set y[t * ldy + row] to the sum of W[row][c] x[t][c] over c, or
+// add it to y if `accumulate` is true.
 struct PanelMatmul {
   const PanelMatrix& w;
   const ActivationsI8& x;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/half.h"
 #include "codec/codec.h"
 #include "walsh/error.h"
@@ -91,7 +92,7 @@ class LostSquares {
   }
 
   double total(ThreadPool& pool) const {
-    const int64_t items = (tensor_.rows + kRowsPerItem - 1) / kRowsPerItem;
+    const int64_t items = ceil_div(tensor_.rows, kRowsPerItem);
     std::vector<double> parts(static_cast<size_t>(items));
     pool.for_each(items, [&](int64_t item) {
       const int64_t begin = item * kRowsPerItem;

@@ -19,7 +19,7 @@ constexpr double kLeastOutputDamping = 0.05;  // The error differs by 1 % betwee
 constexpr int64_t kRows = 32;                 // A piece of work has this many rows.
 
 void rotate_rows(const std::function<void(float*)>& rotate, float* a, int64_t n, ThreadPool& pool) {
-  pool.for_each((n + kRows - 1) / kRows, [&](int64_t piece) {
+  pool.for_each(ceil_div(n, kRows), [&](int64_t piece) {
     for (int64_t i = piece * kRows; i < std::min(n, (piece + 1) * kRows); ++i)
       rotate(a + i * n);
   });
@@ -75,7 +75,7 @@ void ErrorFeedback::fill(const InputMoments& moments, std::span<const float> sca
   const auto inverse = [&](int64_t c) {
     return scales.empty() ? 1.0 : 1.0 / double{scales[static_cast<size_t>(c)]};
   };
-  pool.for_each((width + kRows - 1) / kRows, [&](int64_t piece) {
+  pool.for_each(ceil_div(width, kRows), [&](int64_t piece) {
     for (int64_t i = piece * kRows; i < std::min(width, (piece + 1) * kRows); ++i) {
       const double factor = share * inverse(i);
       for (int64_t j = i; j < width; ++j) {
@@ -100,7 +100,7 @@ bool ErrorFeedback::factor(int64_t width, double most, ThreadPool& pool) {
   if (!(mean > 0)) mean = 1;
   damping_ = detail::factor_damped(factor_.data(), size_, mean, damping_, most, pool);
   if (damping_ < 0) return false;
-  pool.for_each((size_ + kRows - 1) / kRows, [&](int64_t piece) {
+  pool.for_each(ceil_div(size_, kRows), [&](int64_t piece) {
     for (int64_t i = piece * kRows; i < std::min(size_, (piece + 1) * kRows); ++i)
       std::fill_n(factor_.data() + i * size_, i, 0.0f);
   });

@@ -21,7 +21,7 @@ InputMoments::InputMoments(int64_t columns)
 
 void InputMoments::add(const float* x, int64_t stride, int64_t rows, ThreadPool& pool) {
   const detail::MultiplyAdd multiply = detail::multiply_add();
-  pool.for_each((width + kRows - 1) / kRows, [&](int64_t piece) {
+  pool.for_each(ceil_div(width, kRows), [&](int64_t piece) {
     const int64_t begin = piece * kRows, count = std::min(kRows, width - begin);
     multiply({x + begin, 1, stride}, x + begin, stride, sums.data() + begin * width + begin, width,
              count, width - begin, rows);

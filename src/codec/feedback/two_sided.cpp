@@ -269,8 +269,7 @@ void for_blocks(const TwoSidedMatrix& matrix, int64_t block_cols, ThreadPool& po
                 FunctionRef<void(const Block& block, int thread)> body) {
   constexpr int64_t kRows = TwoSidedRows::kRows;
   const int64_t rows = matrix.rows(), cols = matrix.cols();
-  for (const Diagonal& d :
-       diagonals((rows + kRows - 1) / kRows, (cols + block_cols - 1) / block_cols)) {
+  for (const Diagonal& d : diagonals(ceil_div(rows, kRows), ceil_div(cols, block_cols))) {
     pool.for_each(d.count, [&](int64_t i, int thread) {
       const int64_t row = (d.first_row + i) * kRows, col = (d.first_col - i) * block_cols;
       body({row, std::min(kRows, rows - row), col, std::min(block_cols, cols - col)}, thread);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/checked.h"
 #include "codec/product/product.h"
 #include "codec/product/product_search.h"
 #include "codec/product/product_training.h"
@@ -40,7 +41,7 @@ void encode_product(const EncodeCall& call) {
     std::memcpy(storage.arrays[2].data(), trained.data(), trained.size());
   }
   const int8_t* codebook = product_codebook(tensor);
-  call.pool.for_each((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
+  call.pool.for_each(ceil_div(rows, kRowsPerItem), [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
     std::vector<float> source(static_cast<size_t>((end - begin) * cols));
     std::vector<float> rotated(static_cast<size_t>(padded));

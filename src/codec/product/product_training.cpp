@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/checked.h"
 #include "codec/encode/encode_source.h"
 #include "codec/product/product_search.h"
 
@@ -120,7 +121,7 @@ Codebook256 train_codebook(const ProductCode& code, const Rotator& rotator, int6
   ProductTable table = steps_of(code);
   constexpr int64_t kGroupsPerItem = 1024;
   const auto count = static_cast<int64_t>(groups.size());
-  const int64_t items = (count + kGroupsPerItem - 1) / kGroupsPerItem;
+  const int64_t items = ceil_div(count, kGroupsPerItem);
   for (int round = 0; round < kRounds; ++round) {
     std::vector<CellSums> parts(static_cast<size_t>(items));
     pool.for_each(items, [&](int64_t item) {

@@ -79,7 +79,7 @@ struct DeltaChannel {
   }
 };
 
-// Applies the norms to the block's query and key, one warp each. An additive net has none.
+// Applies the norms to the block's query and key, one warp each. An additive net has no such norms.
 __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* channels, int warp,
                                             int lane) {
   if (warp > 1 || call.dims.additive) return;

@@ -338,8 +338,8 @@ class PersistentBlock {
     return (warps + ((kChoiceWarp < makers) != makes)) * 32;
   }
 
-  // Returns whether this warp has made its k-tile of the input and has nothing else to do before
-  // the product, for which the others wait.
+  // Returns whether the only work of this warp in front of the product is a k-tile of the input,
+  // for which the other warps wait.
   __device__ __forceinline__ bool makes_only(const ProgramPhase& phase) const {
     return !chooses() && warp_ < makers_of(phase) && next_phase(phase) < 0;
   }
