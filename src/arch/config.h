@@ -49,14 +49,14 @@ struct TokenTableDesc {
   bool present() const { return !weight.empty(); }
 };
 
-// Describes a layer that predicts the token behind the next one, from the model's output for a
+// Describes a layer that predicts the token after the next one, from the model's output for a
 // token and from the next token (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024).
 // Embedding and head are those of the model, and it can go on from its own output.
 struct AheadDesc {
   std::vector<LayerDesc> layer;  // It is one layer with a join; if empty, the model has none.
   NormDesc norm = {};            // It stands in front of the head.
-  bool joins_normed = false;     // If true, it reads the model's output behind the final norm.
-  bool goes_on_normed = false;   // If true, it goes on from its own output behind `norm`.
+  bool joins_normed = false;     // If true, it reads the model's output after the final norm.
+  bool goes_on_normed = false;   // If true, it goes on from its own output after `norm`.
 
   bool present() const { return !layer.empty(); }
 };
@@ -69,7 +69,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;  // The layers refer to these.
   std::string embedding;          // It names a tensor [vocab, hidden].
   float embedding_scale = 1;      // It multiplies rows that enter the residual stream.
-  // Holds the embeddings of all layers, one behind the other in a row (LayerEmbeddingDesc).
+  // Holds the embeddings of all layers, one after the other in a row (LayerEmbeddingDesc).
   TokenTableDesc layer_embedding;
   std::vector<LayerDesc> layers;
   AheadDesc ahead;

@@ -167,7 +167,7 @@ class LayerBuilder {
         a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, Basis::own);
     } else {
       // Checkpoints may still have these tensors, which such a layer does not use.
-      for (const std::string_view unused : {names_.k, names_.v, names_.k_norm})
+      for (const std::string& unused : {names_.k, names_.v, names_.k_norm})
         config_.ignored.push_back(weight(unused));
     }
     const int attended = activation("o", a.query_width(), {}, Basis::own);
@@ -253,11 +253,7 @@ class LayerBuilder {
   void add_delta_net() {
     const DeltaNetTraits& t = traits_.delta_net;
     DeltaNetDesc& d = layer_.delta_net;
-    d.key_heads = t.key_heads;
-    d.value_heads = t.value_heads;
-    d.key_dim = t.key_dim;
-    d.value_dim = t.value_dim;
-    d.taps = t.taps;
+    static_cast<DeltaNetShape<int64_t>&>(d) = t;
     d.norm = {weight(names_.delta_norm), d.value_dim, traits_.norm_eps, 0};
     if (t.additive) describe_additive(d);
     const int input = activation("attention", config_.hidden,
@@ -279,7 +275,6 @@ class LayerBuilder {
 
   void describe_additive(DeltaNetDesc& d) const {
     const DeltaNetTraits& t = traits_.delta_net;
-    d.additive = true;
     d.norm.width = d.value_width() / d.key_heads;
     d.norm.eps = t.norm_eps;
     d.least_strength = t.least_strength;
@@ -363,7 +358,7 @@ class LayerBuilder {
     mlp.down = matrix(down, traits_.mlp_bias, config_.hidden, gated, Basis::residual);
   }
 
-  // Adds experts beside the MLP, with norms in front of router and experts, and behind experts and
+  // Adds experts beside the MLP, with norms before router and experts, and after experts and
   // MLP. The router's norm has no gain: a product with a vector, divided by the root of its length,
   // follows.
   void add_experts_apart() {

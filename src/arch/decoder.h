@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "arch/config.h"
@@ -17,65 +16,65 @@ namespace walsh {
 // a weight is called name + ".weight", its bias name + ".bias". If a norm has no name, the model
 // has no such norm. The defaults are the names of LlamaForCausalLM, which most families use.
 struct TensorNames {
-  std::string_view embedding = "model.embed_tokens.weight";
-  std::string_view head = "lm_head.weight";
-  std::string_view final_norm = "model.norm.weight";
-  std::string_view layers = "model.layers.";
-  std::string_view attention_norm = "input_layernorm";
-  std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
-  std::string_view o = "self_attn.o_proj";
-  std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  std::string embedding = "model.embed_tokens.weight";
+  std::string head = "lm_head.weight";
+  std::string final_norm = "model.norm.weight";
+  std::string layers = "model.layers.";
+  std::string attention_norm = "input_layernorm";
+  std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
+  std::string o = "self_attn.o_proj";
+  std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   // These are for latent attention. A checkpoint has `latent` above `shared_key` in one tensor,
   // kv_down. Another one, kv_up, has for each head the rows of `key_up` above those of `value_up`.
-  std::string_view query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
-  std::string_view query_down_norm = "self_attn.q_a_layernorm";
-  std::string_view kv_down = "self_attn.kv_a_proj_with_mqa";
-  std::string_view latent = "self_attn.kv_a_proj", shared_key = "self_attn.k_rope_proj";
-  std::string_view kv_up = "self_attn.kv_b_proj";
-  std::string_view key_up = "self_attn.k_b_proj", value_up = "self_attn.v_b_proj";
-  std::string_view kv_down_norm = "self_attn.kv_a_layernorm";
-  std::string_view after_attention_norm = "post_attention_layernorm";
-  std::string_view mlp_norm = "post_attention_layernorm";
-  std::string_view after_mlp_norm = "post_feedforward_layernorm";
-  std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string_view delta_qkv = "linear_attn.in_proj_qkv", delta_z = "linear_attn.in_proj_z";
-  std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
-  std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
+  std::string query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
+  std::string query_down_norm = "self_attn.q_a_layernorm";
+  std::string kv_down = "self_attn.kv_a_proj_with_mqa";
+  std::string latent = "self_attn.kv_a_proj", shared_key = "self_attn.k_rope_proj";
+  std::string kv_up = "self_attn.kv_b_proj";
+  std::string key_up = "self_attn.k_b_proj", value_up = "self_attn.v_b_proj";
+  std::string kv_down_norm = "self_attn.kv_a_layernorm";
+  std::string after_attention_norm = "post_attention_layernorm";
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string after_mlp_norm = "post_feedforward_layernorm";
+  std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string delta_qkv = "linear_attn.in_proj_qkv", delta_z = "linear_attn.in_proj_z";
+  std::string delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
+  std::string delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
   // These are set if a checkpoint has qkv and z in one tensor, ordered by key heads, and b and a in
   // another.
-  std::string_view delta_qkvz = "", delta_ba = "";
+  std::string delta_qkvz = "", delta_ba = "";
   // This is set if a checkpoint has the rows of z, of qkv and of b in one tensor.
-  std::string_view delta_in = "";
-  // These are for short convolutions. One tensor, short_in, has the rows of the gate in front, of
-  // the gate behind, and of the channels.
-  std::string_view short_in = "conv.in_proj", short_o = "conv.out_proj";
+  std::string delta_in = "";
+  // These are for short convolutions. One tensor, short_in, has the rows of the gate before the
+  // convolution, of the gate after it, and of the channels.
+  std::string short_in = "conv.in_proj", short_o = "conv.out_proj";
   // These are set if a checkpoint has q, k and v in one tensor, or gate and up in one.
-  std::string_view qkv = "", gate_up = "";
+  std::string qkv = "", gate_up = "";
   // These are for layers with experts. A matrix of expert e is called `experts` + e + "." + its
   // name.
-  std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
+  std::string router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
   // This stands before gate_proj, up_proj and down_proj. If it is empty, the shared expert has the
   // names of the MLP.
-  std::string_view shared = "mlp.shared_expert.";
-  std::string_view experts = "mlp.experts.";
+  std::string shared = "mlp.shared_expert.";
+  std::string experts = "mlp.experts.";
   // These are set if a model has norms in front of the router (whose name is used without
-  // ".weight") and of the experts, behind `mlp`, and behind the experts.
-  std::string_view router_norm = "", experts_norm = "", after_shared_norm = "";
-  std::string_view after_experts_norm = "";
-  std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  // ".weight") and of the experts, after `mlp`, and after the experts.
+  std::string router_norm = "", experts_norm = "", after_shared_norm = "";
+  std::string after_experts_norm = "";
+  std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   // A checkpoint that stores all experts of a layer in one tensor per kind has tensors of these
   // names, without ".weight".
-  std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
-  std::string_view all_up = "";  // Experts without gates have this in place of all_gate_up.
+  std::string all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
+  std::string all_up = "";  // Experts without gates have this in place of all_gate_up.
   // These are for the embeddings of layers. The first three belong to the whole model.
-  std::string_view layer_embedding = "model.embed_tokens_per_layer.weight";
-  std::string_view layer_projection = "model.per_layer_model_projection";
-  std::string_view layer_projection_norm = "model.per_layer_projection_norm.weight";
-  std::string_view layer_gate = "per_layer_input_gate", layer_out = "per_layer_projection";
-  std::string_view after_layer_norm = "post_per_layer_input_norm";
+  std::string layer_embedding = "model.embed_tokens_per_layer.weight";
+  std::string layer_projection = "model.per_layer_model_projection";
+  std::string layer_projection_norm = "model.per_layer_projection_norm.weight";
+  std::string layer_gate = "per_layer_input_gate", layer_out = "per_layer_projection";
+  std::string after_layer_norm = "post_per_layer_input_norm";
   // A layer has these vectors, if it has the part that they belong to. The names are used without
   // ".weight".
-  std::map<LayerVector, std::string_view> vectors;
+  std::map<LayerVector, std::string> vectors;
 };
 
 // Says how a checkpoint orders the one tensor per kind that has all experts of a layer.
@@ -100,7 +99,7 @@ struct ExpertTraits {
 // Describes the traits of one layer. A scale of 0 stands for 1 / sqrt(head_dim).
 struct LayerTraits : AttentionOptions, HeadOptions {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
-  int rope = 0;                  // It is an index into the config's ropes; -1: no rope.
+  int rope = 0;                  // This is an index into the config's ropes; -1: no rope.
   int cache_of = -1;             // AttentionDesc explains it.
   bool values_are_keys = false;  // If true, there is no matrix v.
   // If true, experts take the place of the MLP of width `intermediate`.
@@ -123,10 +122,9 @@ struct LatentTraits {
 };
 
 // Describes delta nets (DeltaNetDesc), which are the same in every layer that has one.
-struct DeltaNetTraits {
-  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
+struct DeltaNetTraits : DeltaNetShape<int64_t> {
   // These are for additive ones.
-  bool additive = false, bias = false;
+  bool bias = false;
   float norm_eps = 0;
   float least_strength = 0, most_strength = std::numeric_limits<float>::infinity();
 };

@@ -48,15 +48,23 @@ void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
+std::vector<std::string> kinds_of_layers(ConfigReader& reader, const char* key,
+                                         const DecoderTraits& traits) {
+  const Json* list = reader.value(key);
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->size() != traits.layers.size())
+    reader.refuse(key, "expected one entry per layer");
+  std::vector<std::string> kinds;
+  for (const Json& kind : *list)
+    kinds.push_back(kind.is_string() ? kind.get<std::string>() : "");
+  return kinds;
+}
+
 std::vector<bool> layers_of_kind(ConfigReader& reader, std::string_view kind,
                                  const DecoderTraits& traits) {
   constexpr const char* kKey = "layer_types";
-  const Json* types = reader.value(kKey);
-  if (types == nullptr) return {};
-  if (!types->is_array() || types->size() != traits.layers.size())
-    reader.refuse(kKey, "expected one entry per layer");
   std::vector<bool> are;
-  for (const Json& type : *types) {
+  for (const std::string& type : kinds_of_layers(reader, kKey, traits)) {
     are.push_back(type == kind);
     if (!are.back() && type != "full_attention")
       reader.refuse(kKey, fmt::format("expected '{}' or 'full_attention'", kind));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,9 @@ int64_t read_window(ConfigReader& reader, int64_t fallback);
 // Applies Qwen's rule: with `use_sliding_window`, `sliding_window` applies from layer
 // `max_window_layers` on, or as `layer_types` lists.
 void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits);
+// Returns what the list of this key calls every layer; empty if there is no list.
+std::vector<std::string> kinds_of_layers(ConfigReader& reader, const char* key,
+                                         const DecoderTraits& traits);
 // Returns for every layer whether `layer_types` lists it as this kind; empty if there is no list.
 // The only other kind is "full_attention".
 std::vector<bool> layers_of_kind(ConfigReader& reader, std::string_view kind,
@@ -89,6 +93,11 @@ struct Mamba2Keys {
 struct Mamba2Shape {
   int64_t heads, head_dim, groups, state;
 };
+// Sets the names of a mixer's matrices and vectors, which begin with `prefix`.
+void set_mamba2_names(const std::string& prefix, TensorNames& names);
+// These return whether a list of layers means a Mamba-2 mixer, or attention.
+bool is_mamba2(std::string_view kind);
+bool is_attention(std::string_view kind);
 // Reads Mamba-2 mixers and makes recurrent layers additive delta nets. Absent keys have these
 // defaults.
 void read_mamba2(ConfigReader& reader, const Mamba2Keys& keys, const Mamba2Shape& defaults,

@@ -1,4 +1,4 @@
-// EXAONE 4 has norms behind both blocks and none in front, and norms of queries and keys per head.
+// EXAONE 4 has norms after both blocks and none in front, and norms of queries and keys per head.
 // In models with windows, the layers without a window have no rope.
 #include "arch/family.h"
 

@@ -43,14 +43,10 @@ void read_layer_list(ConfigReader& reader, DecoderTraits& traits) {
   const char* key = reader.has("layers_block_type") ? "layers_block_type" : "layer_types";
   for (LayerTraits& layer : traits.layers)
     layer.recurrent = true;
-  const Json* types = reader.value(key);
-  if (types == nullptr) return;
-  if (!types->is_array() || types->size() != traits.layers.size())
-    reader.refuse(key, "expected one entry per layer");
-  for (size_t i = 0; i < types->size(); ++i) {
-    const Json& type = (*types)[i];
-    traits.layers[i].recurrent = type == "mamba" || type == "linear_attention";
-    if (!traits.layers[i].recurrent && type != "attention" && type != "full_attention")
+  const std::vector<std::string> kinds = kinds_of_layers(reader, key, traits);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    traits.layers[i].recurrent = is_mamba2(kinds[i]);
+    if (!traits.layers[i].recurrent && !is_attention(kinds[i]))
       reader.refuse(key, "expected 'mamba' or 'attention'");
   }
 }
@@ -61,17 +57,7 @@ void set_hybrid_names(TensorNames& names) {
   names.up = "shared_mlp.up_proj";
   names.gate_up = "shared_mlp.input_linear";
   names.down = "shared_mlp.output_linear";
-  names.delta_in = "mamba.in_proj";
-  names.delta_qkv = "mamba.in_proj_channels";
-  names.delta_z = "mamba.in_proj_gate";
-  names.delta_b = "mamba.in_proj_step";
-  names.delta_o = "mamba.out_proj";
-  names.delta_norm = "mamba.norm";
-  names.vectors = {{LayerVector::taps, "mamba.conv1d.weight"},
-                   {LayerVector::taps_bias, "mamba.conv1d.bias"},
-                   {LayerVector::decay_rate, "mamba.A_log"},
-                   {LayerVector::decay_bias, "mamba.dt_bias"},
-                   {LayerVector::skip, "mamba.D"}};
+  set_mamba2_names("mamba.", names);
 }
 
 // Reads the limits of time steps. JSON has no infinite numbers, so transformers writes an object.

@@ -1,4 +1,4 @@
-// Helps families with Mamba-2 mixers (Dao and Gu 2024). It reads their shapes and limits.
+// Helps families with Mamba-2 mixers (Dao and Gu 2024) to read their shapes, limits and names.
 #include <fmt/format.h>
 
 #include "arch/family.h"
@@ -9,6 +9,28 @@ namespace {
 constexpr int64_t kMaxHeads = 4096, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
 
 }  // namespace
+
+void set_mamba2_names(const std::string& prefix, TensorNames& names) {
+  names.delta_in = prefix + "in_proj";
+  names.delta_qkv = prefix + "in_proj_channels";
+  names.delta_z = prefix + "in_proj_gate";
+  names.delta_b = prefix + "in_proj_step";
+  names.delta_o = prefix + "out_proj";
+  names.delta_norm = prefix + "norm";
+  names.vectors = {{LayerVector::taps, prefix + "conv1d.weight"},
+                   {LayerVector::taps_bias, prefix + "conv1d.bias"},
+                   {LayerVector::decay_rate, prefix + "A_log"},
+                   {LayerVector::decay_bias, prefix + "dt_bias"},
+                   {LayerVector::skip, prefix + "D"}};
+}
+
+bool is_mamba2(std::string_view kind) {
+  return kind == "mamba" || kind == "linear_attention";
+}
+
+bool is_attention(std::string_view kind) {
+  return kind == "attention" || kind == "full_attention";
+}
 
 void read_mamba2(ConfigReader& reader, const Mamba2Keys& keys, const Mamba2Shape& defaults,
                  DecoderTraits& traits) {

@@ -33,45 +33,31 @@ void set_names(TensorNames& names) {
   names.experts = "mixer.experts.";
   names.all_up = "mixer.experts.up_proj";
   names.all_down = "mixer.experts.down_proj";
-  names.delta_in = "mixer.in_proj";
-  names.delta_qkv = "mixer.in_proj_channels";
-  names.delta_z = "mixer.in_proj_gate";
-  names.delta_b = "mixer.in_proj_step";
-  names.delta_o = "mixer.out_proj";
-  names.delta_norm = "mixer.norm";
-  names.vectors = {{LayerVector::taps, "mixer.conv1d.weight"},
-                   {LayerVector::taps_bias, "mixer.conv1d.bias"},
-                   {LayerVector::decay_rate, "mixer.A_log"},
-                   {LayerVector::decay_bias, "mixer.dt_bias"},
-                   {LayerVector::skip, "mixer.D"}};
+  set_mamba2_names("mixer.", names);
 }
 
 // Returns what the config calls the block of a layer, as the letter of a pattern.
-char letter_of(ConfigReader& reader, const Json& type) {
-  if (type == "mamba" || type == "linear_attention") return 'M';
-  if (type == "attention" || type == "full_attention") return '*';
-  if (type == "mlp") return '-';
-  if (type == "moe") return 'E';
+char letter_of(ConfigReader& reader, std::string_view kind) {
+  if (is_mamba2(kind)) return 'M';
+  if (is_attention(kind)) return '*';
+  if (kind == "mlp") return '-';
+  if (kind == "moe") return 'E';
   reader.refuse(kTypes, "expected 'mamba', 'attention', 'mlp' or 'moe'");
 }
 
 // Returns a letter for each layer: M, *, - or E.
-std::string read_pattern(ConfigReader& reader, size_t layers) {
+std::string read_pattern(ConfigReader& reader, const DecoderTraits& traits) {
   std::string pattern;
-  const Json* types = reader.value(kTypes);
+  for (const std::string& kind : kinds_of_layers(reader, kTypes, traits))
+    pattern += letter_of(reader, kind);
   const auto letters = reader.text(kPattern);
-  if (types == nullptr && !letters) reader.refuse(kTypes, "expected one entry per layer");
-  if (types == nullptr) {
-    pattern = *letters;
-  } else if (types->is_array()) {
-    for (const Json& type : *types)
-      pattern += letter_of(reader, type);
-  }
-  const char* key = types != nullptr ? kTypes : kPattern;
-  if (pattern.size() != layers) reader.refuse(key, "expected one entry per layer");
-  if (pattern.find_first_not_of("M*-E") != std::string::npos)
-    reader.refuse(key, "expected only M, *, - and E");
-  return pattern;
+  if (!pattern.empty()) return pattern;
+  if (!letters) reader.refuse(kTypes, "expected one entry per layer");
+  if (letters->size() != traits.layers.size())
+    reader.refuse(kPattern, "expected one entry per layer");
+  if (letters->find_first_not_of("M*-E") != std::string::npos)
+    reader.refuse(kPattern, "expected only M, *, - and E");
+  return *letters;
 }
 
 void read_experts(ConfigReader& reader, DecoderTraits& traits) {
@@ -88,7 +74,7 @@ void read_experts(ConfigReader& reader, DecoderTraits& traits) {
 }
 
 void read_blocks(ConfigReader& reader, DecoderTraits& traits) {
-  const std::string pattern = read_pattern(reader, traits.layers.size());
+  const std::string pattern = read_pattern(reader, traits);
   if (pattern.find('E') != std::string::npos) read_experts(reader, traits);
   for (size_t i = 0; i < pattern.size(); ++i) {
     LayerTraits& layer = traits.layers[i];

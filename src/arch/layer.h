@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arch/attention_options.h"
+#include "arch/delta_net_shape.h"
 
 namespace walsh {
 
@@ -152,29 +153,16 @@ struct AttentionDesc : AttentionOptions, HeadOptions {
 // bias) within [least_strength, most_strength] and d = exp(-exp(rate) strength). q, k and v, there
 // called C, B and x, are not scaled. The output of all heads is multiplied by silu(z), then
 // normalized in groups, as many as there are key heads.
-struct DeltaNetDesc {
-  // key_heads divides value_heads; 0: there is no delta net.
-  int64_t key_heads = 0, value_heads = 0;
-  int64_t key_dim = 0, value_dim = 0;  // They are sizes of heads, multiples of 16.
-  int64_t taps = 0;                    // The convolution has 2 to 16 taps.
+struct DeltaNetDesc : DeltaNetShape<int64_t> {
   // It is over the value_dim values of each head. If the mixer is additive, it is over the values
   // of a group, and its weight has value_width() of them.
   NormDesc norm = {};
-  // The rows of qkv are queries, then keys, then values, or in reverse order if the mixer is
-  // additive; a and b have one row per value head. An additive mixer has no a.
+  // The rows of qkv are the channels; a and b have one row per value head. An additive mixer has no
+  // a.
   int qkv = -1, z = -1, b = -1, a = -1, o = -1;
-  bool additive = false;
   float least_strength = 0, most_strength = std::numeric_limits<float>::infinity();
 
   bool present() const { return value_heads > 0; }
-  int64_t group() const { return value_heads / key_heads; }
-  int64_t key_width() const { return key_heads * key_dim; }
-  int64_t value_width() const { return value_heads * value_dim; }
-  int64_t channels() const { return 2 * key_width() + value_width(); }
-  // These return where queries, keys and values begin among the channels.
-  int64_t query_at() const { return additive ? value_width() + key_width() : 0; }
-  int64_t key_at() const { return additive ? value_width() : key_width(); }
-  int64_t value_at() const { return additive ? 0 : 2 * key_width(); }
 };
 
 // Describes a mixer that is a short convolution between two gates (LFM2): o(after(x) *
@@ -304,7 +292,7 @@ enum class LayerVector : uint8_t {
   sinks,           // A head has one logit, which takes part in the softmax but has no value.
   choice_bias,     // It is added to the scores of experts, for the choice only.
   expert_factors,  // In the end they multiply the weights of experts.
-  stream_factor    // It multiplies the residual stream behind the layer.
+  stream_factor    // It multiplies the residual stream after the layer.
 };
 
 // Describes a layer, which computes x += scale * after_attention(o(mixer(input))), then x += scale

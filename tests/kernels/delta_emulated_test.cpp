@@ -114,7 +114,7 @@ class Device {
  public:
   Device(const Net& net, int slots)
       : net_(net),
-        slot_floats_(net.dims.kept_floats() + 3 + net.dims.state_floats()),
+        slot_floats_(kept_floats(net.dims.channels(), net.dims.taps) + 3 + net.dims.state_floats()),
         // Earlier content must not matter.
         slots_(static_cast<size_t>(slots * slot_floats_), 1e9f) {}
 
@@ -198,7 +198,7 @@ class Device {
   }
 
  private:
-  int64_t memory_states() const { return net_.dims.kept_floats() + 3; }
+  int64_t memory_states() const { return kept_floats(net_.dims.channels(), net_.dims.taps) + 3; }
   DeltaMemory memory() { return {slots_.data(), slot_floats_, 0, memory_states()}; }
 
   void expect(const std::vector<Piece>& runs, std::vector<Text>& texts,
@@ -335,11 +335,12 @@ TEST(DeltaKernels, RowsInFrontOfWantedOnesAreNotWritten) {
   const DeltaDims d{1, 1, 16, 16, 2};
   const auto channels = normal_values(40 * d.channels(), random);
   const std::vector<float> decay(40, -0.1f), strength(40, 0.5f);
-  std::vector<float> slots(static_cast<size_t>(d.kept_floats() + d.state_floats()));
+  std::vector<float> slots(
+      static_cast<size_t>(kept_floats(d.channels(), d.taps) + d.state_floats()));
   std::vector<float> all(40 * 16), some(40 * 16, 7.0f);
   const std::vector<int32_t> zeros(40);
   DeltaCall call{d,
-                 {slots.data(), 0, 0, d.kept_floats()},
+                 {slots.data(), 0, 0, kept_floats(d.channels(), d.taps)},
                  {zeros.data(), zeros.data()},
                  channels.data(),
                  decay.data(),

@@ -57,7 +57,7 @@ struct Layer {
         decay{DType::f32, s.dims.value_heads, s.hidden, small_rows(random, s)},
         strength{DType::f32, s.dims.value_heads, s.hidden, small_rows(random, s)},
         rows_at(slot_at),
-        states_at(slot_at + s.dims.kept_floats()) {}
+        states_at(slot_at + kept_floats(s.dims.channels(), s.dims.taps)) {}
 
   static Buffer small_rows(Random& random, const Shape& s) {
     return to_device(random_values(random, s.dims.value_heads * s.hidden,

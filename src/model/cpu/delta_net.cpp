@@ -12,9 +12,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kChannelBlock = 256;  // channels of the convolution that a thread takes at once
+constexpr int64_t kChannelBlock = 256;  // A thread convolves this many channels at once.
 constexpr int64_t kMaxTaps = 16;
-constexpr int64_t kAlignment = 16;  // floats
+constexpr int64_t kAlignment = 16;  // Arrays begin at multiples of 16 floats.
 
 // Returns how many value heads that read one key head are computed together. An additive mixer may
 // have one key head for all, whose value heads are divided among threads; each part then keeps the
@@ -266,7 +266,7 @@ void CpuDeltaNet::run_head(int64_t layer, const Part& part, int64_t head, DeltaR
     const StateMark* mark = next_mark(done);
     const int64_t end = mark != nullptr ? mark->rows : part.rows;
     const int64_t m = std::min(kDeltaChunk - used, end - done);
-    const int64_t first = part.first + done;  // of the batch
+    const int64_t first = part.first + done;  // It is a row of the batch.
     rows.first = std::max<int64_t>(0, skip - first);
     rows.out = mixed.row(std::max<int64_t>(0, first - skip)) + head * shape.values * d.value_dim;
     ops_.delta_rule(shape, {shape, own}, rows, used, m, scratch);
@@ -290,11 +290,10 @@ void CpuDeltaNet::apply_rule(const step::DeltaRule& s, int layer, RowsView chann
     const Part& part = all[static_cast<size_t>(item / heads)];
     const int64_t head = item % heads, value = head * values_together(d);
     const float* first = channels.row(part.first);
-    const int64_t key = value / d.group() * d.key_dim;
     DeltaRows rows = {};
-    rows.q = first + d.query_at() + key;
-    rows.k = first + d.key_at() + key;
-    rows.v = first + d.value_at() + value * d.value_dim;
+    rows.q = first + d.query_of(value);
+    rows.k = first + d.key_of(value);
+    rows.v = first + d.value_of(value);
     rows.ld = channels.stride;
     rows.log_decay = decay.row(part.first) + value;
     rows.ld_decay = decay.stride;

@@ -40,7 +40,8 @@ std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
 CudaDeltaNet::CudaDeltaNet(const ModelConfig& config, const ModelSteps& steps,
                            const CudaVectors* vectors, int64_t slots, int64_t max_rows)
     : layers_(steps.layers.size()) {
-  int64_t channels = 0;  // the most of delta nets, whose convolution has results of its own
+  // Only convolutions of delta nets have results of their own: at most this many channels.
+  int64_t channels = 0;
   const auto place = [&](const step::Convolve& s, int index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
     layer.dims = dims_of(s.net);
@@ -110,7 +111,7 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
   return call;
 }
 
-// Keeps the last rows of runs of several rows behind the launch that convolves them, which still
+// Keeps the last rows of runs of several rows after the launch that convolves them, which still
 // reads the rows that were kept before: those of marks, then the sequence's own.
 template <typename Call>
 void CudaDeltaNet::keep_runs(const Call& call, std::span<const Run> runs,
@@ -177,12 +178,12 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
   }
 }
 
-// Computes a run of several rows, and copies the state to a snapshot behind each mark.
+// Computes a run of several rows, and copies the state to a snapshot after each mark.
 void CudaDeltaNet::run_rows(const Layer& layer, const cuda::DeltaCall& call, const RowGroup& group,
                             const Run& run, std::span<const StateMark> marks, int64_t skip,
                             cuda::Stream stream) const {
   cuda::DeltaRange range;
-  range.skip = skip;
+  range.first_written = skip;
   range.slot = run.sequence;
   const auto advance = [&](int64_t rows) {
     range.begin = range.end == 0 ? group.first : range.end;

@@ -48,7 +48,7 @@ class Layer {
   Layer(const Shape& s, uint64_t seed, int64_t slot_at)
       : s_(s),
         rows_at_(slot_at),
-        states_at_(slot_at + s.dims.kept_floats()),
+        states_at_(slot_at + kept_floats(s.dims.channels(), s.dims.taps)),
         first_(get_format(s.format)),
         last_(get_format(s.other == nullptr ? s.format : s.other)),
         qkv_(upload_passes(first_, s.dims.channels(), s.hidden, seed)),

@@ -60,18 +60,19 @@ void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream 
 // Computes out = after * (bias + convolution of before * in) for m rows of `channels` values each.
 struct GatedConvolveCall {
   int channels = 0, taps = 0;
-  DeltaMemory memory;  // keeps rows of before * in; there are no states
-  RowPlaces places;    // of the batch's rows, in which those of a sequence are neighbours
+  DeltaMemory memory;  // It keeps rows of before * in, and has no states.
+  RowPlaces places;    // In the batch, the rows of a sequence are neighbours.
   const float *in = nullptr, *before = nullptr, *after = nullptr;
   float* out = nullptr;
-  const float* weights = nullptr;  // [taps][channels], the newest position last
-  const float* bias = nullptr;     // [channels] or null
+  // Its shape is [taps][channels], with the newest position last.
+  const float* weights = nullptr;
+  const float* bias = nullptr;  // Its shape is [channels]; null: nothing is added.
   int64_t m = 0;
 };
 // Also keeps rows that are the only ones of their sequence; of several rows of a sequence,
 // keep_convolved() keeps the last ones.
 void convolve(const GatedConvolveCall& call, Stream stream);
-// Does what keep_convolved() does behind delta nets.
+// Does what keep_convolved() does after delta nets.
 void keep_convolved(const GatedConvolveCall& call, int64_t row, int64_t slot, Stream stream);
 
 // Takes rows [begin, end), each the only one of its sequence, in one launch: convolve() (without
@@ -93,10 +94,10 @@ struct DeltaCall {
 };
 
 // Names rows [begin, end) of the sequence in slot `slot`, which start at its position `position`.
-// Output rows before `skip` are not written. The rows are computed in chunks of kDeltaRows rows
-// from `begin` on, as matrix products (kernels/ops.h, DeltaState).
+// Output rows before `first_written` are not written. The rows are computed in chunks of kDeltaRows
+// rows from `begin` on, as matrix products (kernels/ops.h, DeltaState).
 struct DeltaRange {
-  int64_t begin = 0, end = 0, skip = 0;
+  int64_t begin = 0, end = 0, first_written = 0;
   int64_t slot = 0, position = 0;
 };
 void delta_rows(const DeltaCall& call, const DeltaRange& range, Stream stream);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "arch/delta_net_shape.h"
+
 namespace walsh::cuda {
 
 inline constexpr int kDeltaRows = 32;     // A chunk has this many rows.
@@ -15,31 +17,7 @@ constexpr int64_t kept_floats(int64_t channels, int64_t taps) {
   return channels * taps;
 }
 
-// Holds DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values, or
-// values, keys, queries if the net is additive.
-struct DeltaDims {
-  int key_heads = 0, value_heads = 0;
-  int key_dim = 0, value_dim = 0;
-  int taps = 0;
-  bool additive = false;
-
-  constexpr int group() const { return value_heads / key_heads; }
-  constexpr int key_width() const { return key_heads * key_dim; }
-  constexpr int value_width() const { return value_heads * value_dim; }
-  constexpr int channels() const { return 2 * key_width() + value_width(); }
-  constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
-  constexpr int64_t kept_floats() const { return walsh::cuda::kept_floats(channels(), taps); }
-  // Returns where the queries, keys and values of a value head begin in a row.
-  constexpr int query_of(int head) const {
-    return (additive ? value_width() + key_width() : 0) + head / group() * key_dim;
-  }
-  constexpr int key_of(int head) const {
-    return (additive ? value_width() : key_width()) + head / group() * key_dim;
-  }
-  constexpr int value_of(int head) const {
-    return (additive ? 0 : 2 * key_width()) + head * value_dim;
-  }
-};
+using DeltaDims = DeltaNetShape<int>;
 
 // Returns how many rows before `row` in the batch belong to its sequence, at most `most`.
 constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {

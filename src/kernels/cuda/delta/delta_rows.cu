@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       const int64_t row = first + p.group + kGroups * i;
-      if (row < range.end && row >= range.skip && p.inside)
+      if (row < range.end && row >= range.first_written && p.inside)
         call.out[row * d.value_width() + p.head * d.value_dim + p.column] = result[i];
     }
     __syncthreads();  // The next chunk is written only after this.
