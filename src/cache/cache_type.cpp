@@ -1,5 +1,7 @@
 #include "cache/cache_type.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -91,6 +93,14 @@ double cache_bits(const CacheType& type, int64_t head_dim) {
   const int64_t bits =
       padded_head_dim(type, head_dim) * type.code.bits + 16 * cache_groups(type, head_dim);
   return static_cast<double>(bits) / static_cast<double>(head_dim);
+}
+
+std::string why_not_on_gpus(const CacheTypes& types, int64_t head_dim) {
+  if (types.keys->largest_scale || types.values->largest_scale)
+    return "it is a baseline of the CPU";
+  if (is_coded_head(head_dim)) return {};
+  return fmt::format("on a GPU heads must have 64, 128 or 256 values, this model's have {}",
+                     head_dim);
 }
 
 }  // namespace walsh

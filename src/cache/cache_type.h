@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "codec/format.h"
@@ -48,6 +49,11 @@ int64_t cache_groups(const CacheType& type, int64_t head_dim);
 // Returns how many bits a value of a vector takes, scales and padding included.
 double cache_bits(const CacheType& type, int64_t head_dim);
 
+// Returns whether GPUs have kernels for coded keys and values of heads of this size.
+constexpr bool is_coded_head(int64_t head_dim) {
+  return head_dim == 64 || head_dim == 128 || head_dim == 256;
+}
+
 // Holds the types in which a model's sessions store keys and values.
 struct CacheTypes {
   const CacheType* keys = &get_cache_type("f16");
@@ -59,5 +65,8 @@ struct CacheTypes {
 
   bool coded() const { return keys->coded || values->coded; }
 };
+
+// Returns why GPUs do not have these coded types, for heads of this size; empty if they do.
+std::string why_not_on_gpus(const CacheTypes& types, int64_t head_dim);
 
 }  // namespace walsh

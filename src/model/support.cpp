@@ -148,9 +148,22 @@ Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, cons
     return {fmt::format("experts of a layer in several formats ({} and {}) work only on the CPU: "
                         "use --device cpu",
                         form.format->name, wanted.format->name),
-            name_of(config, step.layer, matrices[i])};
+            "tensor " + name_of(config, step.layer, matrices[i])};
   }
   return {};
+}
+
+// Returns why a session cannot store the keys and values of a step in the types of its cache.
+// Latents are keys and values at once, and only the CPU codes them.
+std::string why_not_cached(const step::PrepareHeads& s, const LoadOptions& options) {
+  const CacheTypes& types = options.cache;
+  if (!types.coded() || !s.key.present()) return {};
+  if (s.latent.present() && types.keys != types.values)
+    return "latent attention keeps one vector as key and value: choose one type for both";
+  if (!options.device.cuda) return {};
+  if (s.latent.present()) return "latents are coded only on the CPU: use f16, or --device cpu";
+  const std::string reason = why_not_on_gpus(types, s.shape.dim);
+  return reason.empty() ? "" : reason + ": use --device cpu";
 }
 
 // Returns what the device cannot compute of a step, whatever its matrices are.
@@ -180,12 +193,18 @@ Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& 
     Refusal refusal = why_not_experts(config, layer, step, options);
     if (!refusal.reason.empty()) return refusal;
   }
+  if (const auto* heads = std::get_if<step::PrepareHeads>(&step.op)) {
+    const CacheTypes& types = options.cache;
+    if (std::string reason = why_not_cached(*heads, options); !reason.empty())
+      return {std::move(reason),
+              fmt::format("cache types '{}' and '{}'", types.keys->name, types.values->name)};
+  }
   if (layer.matrices.empty()) return {};
   for (const int matrix : matrices_of(step)) {
     const StoredForm& form = layer.matrices[static_cast<size_t>(matrix)].stored;
     if (form.format == nullptr) continue;
     if (std::string reason = why_not(form, options); !reason.empty())
-      return {std::move(reason), name_of(config, step.layer, matrix)};
+      return {std::move(reason), "tensor " + name_of(config, step.layer, matrix)};
   }
   return {};
 }
@@ -199,41 +218,17 @@ std::string why_not(const ModelConfig& config, const Device& device) {
   return reason;
 }
 
-namespace {
-
-// With latent attention a latent is key and value at once, and only the CPU can keep such a cache
-// coded.
-void refuse_cache(const ModelConfig& config, const LoadOptions& options) {
-  const CacheTypes& types = options.cache;
-  const bool latent =
-      std::any_of(config.layers.begin(), config.layers.end(),
-                  [](const LayerDesc& layer) { return layer.attention.latent.present(); });
-  if (!latent || !types.coded()) return;
-  std::string reason;
-  if (types.keys != types.values) {
-    reason = "latent attention keeps one vector as key and value: choose one type for both";
-  } else if (options.device.cuda) {
-    reason = "latents are coded only on the CPU: use f16, or --device cpu";
-  }
-  if (reason.empty()) return;
-  throw Error(ErrorCode::usage,
-              fmt::format("cache types '{}' and '{}'", types.keys->name, types.values->name),
-              reason);
-}
-
-}  // namespace
-
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const ModelSteps& steps, const LoadOptions& options) {
-  const auto refuse = [&](const std::string& tensor, const std::string& reason) {
+  const auto refuse = [&](const std::string& place, const std::string& reason) {
     if (reason.empty()) return;
-    throw Error(ErrorCode::usage,
-                tensor.empty() ? source.path() : source.path() + ": tensor " + tensor, reason);
+    throw Error(ErrorCode::usage, place.empty() ? source.path() : source.path() + ": " + place,
+                reason);
   };
   bool coded = false, rotated = false;
   each_step(steps, [&](const Step& step) {
     const Refusal refusal = why_not(config, steps, step, options);
-    refuse(refusal.tensor, refusal.reason);
+    refuse(refusal.place, refusal.reason);
     for (const int matrix : matrices_of(step)) {
       const StoredForm& form = steps.of(step.layer).matrices[static_cast<size_t>(matrix)].stored;
       if (form.format == nullptr) continue;
@@ -241,11 +236,11 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
       rotated |= is_rotated(form);
     }
   });
-  refuse_cache(config, options);
-  if (steps.embedding.format != nullptr)
-    refuse(config.embedding, why_not_embedding(steps.embedding, options.device));
-  if (steps.layer_embedding.format != nullptr)
-    refuse(config.layer_embedding.weight, why_not_embedding(steps.layer_embedding, options.device));
+  const auto check_table = [&](const std::string& name, const StoredForm& form) {
+    if (form.format != nullptr) refuse("tensor " + name, why_not_embedding(form, options.device));
+  };
+  check_table(config.embedding, steps.embedding);
+  check_table(config.layer_embedding.weight, steps.layer_embedding);
   const std::string reason = why_not(options);
   if (!reason.empty() && (coded || options.rotate_weights))
     throw Error(ErrorCode::usage, "device " + options.device.name(), reason);

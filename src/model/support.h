@@ -20,13 +20,13 @@ inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 // has at most kMostGpuSharedKey.
 inline constexpr int64_t kMostGpuHeadDim = 512, kGpuHeadUnit = 8, kMostGpuSharedKey = 64;
 
-// Says why the device of the options cannot execute a step; the reason is empty if it can. If a
-// tensor is named, the way it is stored is the reason.
+// Says why the device of the options cannot execute a step; the reason is empty if it can. The
+// place names the tensor whose way of storage is the reason, or the cache types.
 struct Refusal {
-  std::string reason, tensor;
+  std::string reason, place;
 };
-// Checks a step of the list: what it computes, and how its matrices are stored as far as that is
-// known.
+// Checks a step of the list: what it computes, how its keys and values are stored, and how its
+// matrices are stored as far as that is known.
 Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& step,
                 const LoadOptions& options);
 

@@ -287,6 +287,22 @@ TEST(Support, LatentsAreOneVectorForKeysAndValues) {
   EXPECT_THAT(reason_against(source, options), HasSubstr("latents are coded only on the CPU"));
 }
 
+TEST(Support, AGpuNamesTheCacheTypesThatItDoesNotHave) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny", {&tq3, &tq3, &tq3});
+  for (const char* name : {"tq3_0", "tq3_0:seed"}) {
+    LoadOptions options = options_of(kCpu);
+    options.cache.keys = options.cache.values = &get_cache_type(name);
+    EXPECT_THAT(reason_against(source, options), IsEmpty());
+    options.device = options_of(kGpu).device;
+    const std::string reason = reason_against(source, options);
+    EXPECT_EQ(reason.empty(), !options.cache.keys->largest_scale) << reason;
+    if (!reason.empty()) EXPECT_THAT(reason, HasSubstr("cache types 'tq3_0:seed' and"));
+    EXPECT_EQ(why_not_on_gpus(options.cache, 64).empty(), reason.empty());
+    EXPECT_FALSE(why_not_on_gpus(options.cache, 96).empty());
+  }
+}
+
 TEST(Support, AGpuNamesTheOptionsThatExpertsDoNotHave) {
   const Format& tq3 = get_format("tq3");
   const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});

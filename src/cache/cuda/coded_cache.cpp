@@ -1,7 +1,5 @@
 #include "cache/cuda/coded_cache.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -113,17 +111,6 @@ std::vector<float> factors_of(int head_dim, int block) {
 }
 
 }  // namespace
-
-std::string why_not_coded(const CacheTypes& types, int64_t head_dim) {
-  for (const CacheType* type : {types.keys, types.values}) {
-    if (type->largest_scale) return "it is a baseline of the CPU";
-  }
-  if (!is_coded_head(head_dim)) {
-    return fmt::format("on a GPU heads must have 64, 128 or 256 values, this model's have {}",
-                       head_dim);
-  }
-  return {};
-}
 
 CodedLayer::CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                        int64_t sequences) {

@@ -27,11 +27,6 @@ namespace walsh::cuda {
 
 static_assert(kCodeBundle == kCacheBundle && kFirstPositions == kLeadingPositions);
 
-// Returns whether the kernels support this head dimension.
-constexpr bool is_coded_head(int64_t head_dim) {
-  return head_dim == 64 || head_dim == 128 || head_dim == 256;
-}
-
 // Describes keys or values for kernels.
 struct CodedSide : CodedPages {
   GroupCode code;
@@ -40,9 +35,6 @@ struct CodedSide : CodedPages {
 struct CodedView : CodedShape {
   CodedSide keys, values;
 };
-
-// Returns why the kernels do not support these types and heads; empty if they do.
-std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 class CodedLayer {
  public:

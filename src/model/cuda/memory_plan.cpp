@@ -50,17 +50,6 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   });
 }
 
-// Nothing is checked for a model or part that has no heads, because all of its layers are recurrent
-// or elsewhere.
-void check_cache(const CacheTypes& types, int64_t head_dim) {
-  if (!types.coded() || head_dim == 0) return;
-  const std::string reason = cuda::why_not_coded(types, head_dim);
-  if (reason.empty()) return;
-  throw Error(ErrorCode::usage,
-              fmt::format("cache types '{}' and '{}'", types.keys->name, types.values->name),
-              reason + ": use --device cpu");
-}
-
 }  // namespace
 
 std::string MemoryPlan::text() const {
@@ -108,7 +97,6 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const ModelSteps& steps, const LoadOptions& options,
                             uint64_t available) {
-  check_cache(options.cache, widest(config).head_dim);
   MemoryPlan plan;
   const CudaSizes sizes{config,
                         steps,

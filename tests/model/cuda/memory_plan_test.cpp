@@ -103,7 +103,7 @@ TEST_P(GpuMemoryPlanOfAFamily, IsWhatIsTaken) {
   expect_planned_memory(source, "f16");
   const ModelConfig config = parse_config(source.config_json(), source.path());
   const CacheType& coded = get_cache_type("tq3_0");
-  if (cuda::why_not_coded({&coded, &coded, 32}, widest(config).head_dim).empty())
+  if (why_not_on_gpus({&coded, &coded, 32}, widest(config).head_dim).empty())
     expect_planned_memory(source, "tq3_0");
 }
 
