@@ -9,7 +9,6 @@
 #include "io/mapped_file.h"
 #include "io/staged_folder.h"
 #include "quantize/pipeline/pipeline.h"
-#include "quantize/recipe/default_ends.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 #include "weights/hub_cache.h"

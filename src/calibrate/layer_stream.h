@@ -59,7 +59,6 @@ class LayerStream {
 
   const std::vector<std::vector<int32_t>>& windows() const { return windows_; }
   CpuExecutor& executor() { return runner_->on_cpu(); }
-  int64_t next_layer() const { return state_.next; }
   int64_t vocab() const { return runner_->model().config.vocab; }
   uint64_t bytes() const;
 
@@ -71,7 +70,7 @@ class LayerStream {
   void run_to(int64_t layer);
   // Calls body(rows) for the batches of all windows, with their residual stream in the executor.
   void for_batches(const std::function<void(int64_t rows)>& body);
-  // Calls sink(token, logits) for each token, several at once, behind the last layer.
+  // Calls sink(token, logits) for each token, several at once, after the last layer.
   void run_head(const std::function<void(int64_t token, std::span<const float> logits)>& sink);
 
   State save() const;

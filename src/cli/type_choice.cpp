@@ -15,7 +15,6 @@
 #include "model/positions.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
-#include "quantize/recipe/default_ends.h"
 #include "walsh/error.h"
 #include "weights/open.h"
 

@@ -31,7 +31,8 @@ constexpr auto joined(const Format (&... rows)[Sizes]) {
 }
 constexpr auto kFormats =
     joined(plain::kFormats, scalar::kFormats, product::kFormats, trellis::kFormats);
-constexpr std::span<const ShortName> kRates = trellis::kRates;
+
+using trellis::kRates, trellis::ShortName;
 
 constexpr std::string_view kBlocks = ":blocks";
 
@@ -116,10 +117,6 @@ const Format* find_meant(std::string_view name) {
 
 std::span<const Format> all_formats() {
   return kFormats;
-}
-
-std::span<const ShortName> short_names() {
-  return kRates;
 }
 
 std::string_view listed_name(const Format& format) {

@@ -114,11 +114,6 @@ struct Format {
 std::span<const Format> all_formats();
 // Returns the formats among which a user chooses. Variants, whose names have a colon, are left out.
 std::vector<const Format*> listed_formats();
-// Maps a short name to the profile that users should take: "tc3" stands for "tc3:h".
-struct ShortName {
-  std::string_view name, format;
-};
-std::span<const ShortName> short_names();
 // Returns the name that listings give a format: its short name, if it has one.
 std::string_view listed_name(const Format& format);
 // Returns the format that users mean by a name, which may have a profile or be short ("tc3:blocks"

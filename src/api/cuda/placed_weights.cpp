@@ -2,7 +2,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/weights/dequantize.h"
-#include "kernels/cuda/weights/fill_matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 
 namespace walsh {
 

@@ -63,6 +63,11 @@ inline constexpr Format kFormats[] = {
                      "levels from a table, 8 bits per pair, on CPUs only"),
 };
 
+// Maps a name to the format that users should take for it.
+struct ShortName {
+  std::string_view name, format;
+};
+
 // The names of the rates stand for the codes that run on every device.
 inline constexpr ShortName kRates[] = {{"tc2", "tc2:h"},
                                        {"tc2.5", "tc2.5:h"},

@@ -6,7 +6,7 @@
 
 #include "base/cuda/memory_pool.h"
 #include "codec/codec.h"
-#include "kernels/cuda/weights/fill_matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"

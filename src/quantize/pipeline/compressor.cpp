@@ -8,7 +8,6 @@
 #include "codec/encode/encode_source.h"
 #include "codec/encode/encode_tensor.h"
 #include "codec/encode/scale_range.h"
-#include "quantize/recipe/default_ends.h"
 #include "quantize/source/balance.h"
 #include "walsh/error.h"
 #include "walsh/version.h"

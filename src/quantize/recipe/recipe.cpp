@@ -102,6 +102,10 @@ std::vector<std::string> name_notes(const Recipe& recipe) {
   return notes;
 }
 
+const Format* default_ends(const Format& type) {
+  return type.dense ? nullptr : &get_format("q8_0");
+}
+
 const Format& format_at(const Format& format, Effort effort) {
   const auto fast_profile = codec_of(format).fast_profile;
   return effort == Effort::fast && fast_profile ? fast_profile(format) : format;

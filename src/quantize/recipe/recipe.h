@@ -45,7 +45,7 @@ RotateAt parse_rotate_at(std::string_view name);  // it throws usage
 
 // Identifies the text that activations were measured on (docs/calibration.md).
 struct CalibrationText {
-  std::string checksum;  // it is that of the text
+  std::string checksum;  // This is the checksum of the text.
   int64_t tokens = 0, window = 0;
   // This is the checksum of the measurements at outputs; it is empty if there are none.
   std::string curvature = {};
@@ -59,7 +59,7 @@ struct Recipe {
   std::vector<TensorRule> rules;       // they are tried before the types above
   RotationKind rotation = RotationKind::hadamard;
   RotateAt rotate = RotateAt::input;
-  int block = 0;  // it is that of the rotation; 0 means the format's own (128 for qr)
+  int block = 0;  // The rotation has this block; 0: the format's own (128 for qr).
   bool signs = true;
   uint32_t seed = 42;
   bool balance = true;
@@ -74,6 +74,12 @@ void check_recipe(const Recipe& recipe);
 
 // Returns the notes of a recipe and its rules, each once.
 std::vector<std::string> name_notes(const Recipe& recipe);
+
+// Returns the type of embedding and head beside layers of `type`, if the user names none. It has
+// eight bits, which cost nothing that could be measured beside coded layers
+// (docs/formats/README.md). Returns null if the layers are not coded, since everything stays as it
+// is then.
+const Format* default_ends(const Format& type);
 
 // Returns the profile of a format that an effort calls for: fast trellis codes have
 // two state bits less.

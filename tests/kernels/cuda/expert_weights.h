@@ -6,7 +6,7 @@
 #include "base/cuda/memory_pool.h"
 #include "gemv_data.h"
 #include "kernels/cuda/experts/expert_product.h"
-#include "kernels/cuda/weights/fill_matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 
 namespace walsh::cuda {
 

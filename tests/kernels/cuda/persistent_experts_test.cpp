@@ -8,7 +8,7 @@
 #include "base/cuda/memory_pool.h"
 #include "kernels/cuda/experts/expert_product.h"
 #include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/weights/fill_matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "step_data.h"
 
 namespace walsh::cuda {

@@ -7,7 +7,6 @@
 #include "base/checked.h"
 #include "codec/product/product.h"
 #include "codec/scalar/words.h"
-#include "kernels/cuda/weights/fill_matrix.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/cuda/weights/pack_trellis.h"
 #include "walsh/error.h"

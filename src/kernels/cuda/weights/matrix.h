@@ -90,7 +90,12 @@ Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
 // repacks it there. `staging` is device memory for the stored arrays, which is enlarged if
 // necessary. The work is ordered on the uploader's stream.
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging);
+// Does the same, into a matrix that allocate_matrix has made.
+void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader& uploader,
+                 Buffer& staging);
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
+// Returns the same values as float32, or the matrix itself if it is float32 already.
+DenseMatrix widen(const DenseMatrix& matrix, Stream stream);
 
 // Holds the inputs of a product: up to `max_m` vectors of int8 planes in the basis of the weights.
 //   x[t][c] ~ sum over planes p of scales[t * planes + p][c / group] * q[t * planes + p][c]

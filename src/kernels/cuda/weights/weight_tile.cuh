@@ -40,7 +40,7 @@ struct PassView {
   // It is the padded number of columns, which determines the rotation's segments.
   int cols = 0;
   int full_cols = 0;  // This many columns are in whole blocks.
-  int block = 0;      // It is the rotation's; 0: not rotated.
+  int block = 0;      // The rotation has blocks of this many columns; 0: there is none.
   uint32_t seed = 0;
   bool signs = false;
 };
