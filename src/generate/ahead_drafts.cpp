@@ -8,7 +8,7 @@ namespace walsh {
 namespace {
 
 // A text may have this many tokens that are seen and not read yet. Steps read them unless memory is
-// short; then they are dropped and the layer goes on behind them.
+// short; then they are dropped and the layer goes on after them.
 constexpr int64_t kMostSeen = 1024;
 
 SessionOptions session_options(const ModelConfig& config, int64_t texts, int64_t positions) {
@@ -44,15 +44,10 @@ void AheadDrafts::serve(const Model& model) {
 }
 
 int64_t AheadDrafts::begin(std::span<const int32_t> tokens, const std::string& owner) {
-  Place* best = find_place(std::span(places_), tokens, owner);
-  if (best == nullptr) return -1;
-  if (best->owner != owner) best->tokens.clear();
-  best->taken = true;
-  best->used = ++clock_;
-  best->owner = owner;
-  best->seen.clear();
-  best->depth = {};
-  return best - places_.data();
+  Place* taken = take_place(std::span(places_), tokens, owner, ++clock_);
+  if (taken == nullptr) return -1;
+  taken->seen.clear();
+  return taken - places_.data();
 }
 
 void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> stream) {
@@ -67,7 +62,7 @@ void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> str
   model_norm_.apply(std::span(at.seen).last(stream.size()));
 }
 
-// Takes back the rows that do not belong to the text. If the outputs that were seen begin behind
+// Takes back the rows that do not belong to the text. If the outputs that were seen begin after
 // them, the sequence begins anew there.
 void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
   const int64_t length = session_.position(place.sequence);  // it is shorter if a step has failed
@@ -81,7 +76,7 @@ void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
 }
 
 // Returns how many rows can be added, and leaves the outputs that they join at the beginning of
-// `seen`. A row needs the token behind its position, and room.
+// `seen`. A row needs the token after its position, and room.
 int64_t AheadDrafts::joinable(Place& place, std::span<const int32_t> tokens) {
   if (place.seen.empty()) return 0;
   match(place, tokens);

@@ -22,11 +22,12 @@ struct DraftPlace {
   DraftDepth depth;
 };
 
-// Returns the free place that has read most of `tokens` for this owner. Of several such places it
-// returns the one that was taken longest ago, and null if all are taken.
+// Takes the free place that has read most of `tokens` for this owner, and of several such places
+// the one that was taken longest ago. What it has read for another owner is forgotten. Returns null
+// if all places are taken. `now` is the time of a clock.
 template <class Place>
-Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
-                  const std::string& owner) {
+Place* take_place(std::span<Place> places, std::span<const int32_t> tokens,
+                  const std::string& owner, uint64_t now) {
   Place* best = nullptr;
   int64_t best_common = -1;
   for (Place& candidate : places) {
@@ -37,6 +38,12 @@ Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
     best = &candidate;
     best_common = common;
   }
+  if (best == nullptr) return nullptr;
+  if (best->owner != owner) best->tokens.clear();
+  best->taken = true;
+  best->used = now;
+  best->owner = owner;
+  best->depth = {};
   return best;
 }
 

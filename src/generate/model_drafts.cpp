@@ -41,17 +41,10 @@ void ModelDrafts::serve(const Model& model) {
 }
 
 int64_t ModelDrafts::begin(std::span<const int32_t> tokens, const std::string& owner) {
-  Place* best = find_place(std::span(places_), tokens, owner);
-  if (best == nullptr) return -1;
-  if (best->owner != owner) {
-    session_.truncate(0, best->sequence);
-    best->tokens.clear();
-  }
-  best->taken = true;
-  best->used = ++clock_;
-  best->owner = owner;
-  best->depth = {};
-  return best - places_.data();
+  Place* taken = take_place(std::span(places_), tokens, owner, ++clock_);
+  if (taken == nullptr) return -1;
+  if (taken->tokens.empty()) session_.truncate(0, taken->sequence);
+  return taken - places_.data();
 }
 
 void ModelDrafts::end(int64_t text) {
@@ -66,7 +59,7 @@ bool ModelDrafts::knows(std::span<const int32_t> tokens) const {
          std::all_of(tokens.begin(), tokens.end(), [&](int32_t token) { return token < vocab; });
 }
 
-// Takes back all tokens behind the common prefix with the text, of which at most `most` tokens
+// Takes back all tokens after the common prefix with the text, of which at most `most` tokens
 // stay.
 void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t most) {
   const int64_t length = session_.position(place.sequence);  // it is shorter if a step has failed

@@ -310,11 +310,14 @@ void CudaLinear::rows(const CudaSource& source, std::span<const CudaMatmul> item
   }
 }
 
-void CudaLinear::rows_of_type(DType type, const CudaSource& source,
-                              std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+// Writes the source to rows of this type, in the original basis. Returns the products that read
+// them.
+std::vector<cuda::RowMatmul> CudaLinear::prepare_rows(const CudaSource& source,
+                                                      std::span<const CudaMatmul> items, void* to,
+                                                      DType type, int64_t m, cuda::Stream stream) {
   InputForm form;
   form.rotation.kind = RotationKind::none;
-  form.rows = rows_.as();
+  form.rows = to;
   form.stride = extent_.stride;
   form.row_type = type;
   std::vector<cuda::RowMatmul> products;
@@ -323,24 +326,22 @@ void CudaLinear::rows_of_type(DType type, const CudaSource& source,
     form.padded = std::max(form.padded, products.back().cols);
   }
   prepare(source, {&form, 1}, m, stream);
+  return products;
+}
+
+void CudaLinear::rows_of_type(DType type, const CudaSource& source,
+                              std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+  const auto products = prepare_rows(source, items, rows_.as(), type, m, stream);
   gemm_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
 }
 
 void CudaLinear::weight_side(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                              cuda::Stream stream) {
   const bool vectors = m <= kWeightSideVectors;
-  InputForm form;
-  form.rotation.kind = RotationKind::none;
-  form.rows = vectors ? float_rows_.as() : rows_.as();
-  form.stride = extent_.stride;
-  form.row_type = vectors ? DType::f32 : DType::bf16;
-  std::vector<cuda::RowMatmul> products;
-  for (const CudaMatmul& item : items) {
-    products.push_back(row_matmul(item));
-    form.padded = std::max(form.padded, products.back().cols);
-  }
-  prepare(source, {&form, 1}, m, stream);
-  cuda::multiply_weight_side(products, {form.rows, form.stride, form.row_type}, m, stream);
+  void* rows = vectors ? float_rows_.as() : rows_.as();
+  const DType type = vectors ? DType::f32 : DType::bf16;
+  const auto products = prepare_rows(source, items, rows, type, m, stream);
+  cuda::multiply_weight_side(products, {rows, extent_.stride, type}, m, stream);
 }
 
 }  // namespace walsh

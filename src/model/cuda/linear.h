@@ -92,12 +92,15 @@ class CudaLinear {
                    cuda::Stream stream);
   void rows_of_type(DType type, const CudaSource& source, std::span<const CudaMatmul> items,
                     int64_t m, cuda::Stream stream);
+  std::vector<cuda::RowMatmul> prepare_rows(const CudaSource& source,
+                                            std::span<const CudaMatmul> items, void* to, DType type,
+                                            int64_t m, cuda::Stream stream);
 
   Extent extent_;
   bool exact_;                                // If true, coded weights always get 16-bit rows.
   bool rotate_weights_;                       // It is true only if the model has rotations.
   std::vector<cuda::Activations> quantized_;  // They are in the order of ModelSteps::buffers.
-  // It is for more rows than decoding has, where that pays off.
+  // It multiplies more rows than decoding has, where that pays off.
   cuda::BatchSpace batch_;
   cuda::Buffer float_rows_;  // The shape is [16][stride] and is for plain weights.
   cuda::Buffer rows_;        // The shape is [max_rows][stride], if Extent::rows.
