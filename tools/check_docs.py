@@ -97,6 +97,9 @@ TASKS = {
     "A source of drafts": (r"\bAheadDrafts\b", {"src/generate/ahead_drafts.h",
                                                  "src/generate/ahead_drafts.cpp"}),
     "An endpoint of the server": (r'"/apply-template"', set()),
+    "A vector of a layer": (r"\bstream_factor\b", {"src/arch/family_gemma4.cpp"}),
+    "A way in which other tools store quantized matrices": (
+        r"\b(?:awq|kStoredAwq)\b", {"src/weights/stored/gptq.cpp"}),
 }
 
 
