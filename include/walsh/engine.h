@@ -41,37 +41,46 @@ namespace walsh {
 // (generation_config.json), and otherwise have llama.cpp's defaults (docs/sampling.md lists all
 // sampling options with ranges and defaults).
 struct GenerationOptions {
-  int64_t max_tokens = 128;          // 0: only evaluate the prompt; -1: until the context is full
-  std::optional<float> temperature;  // 0: greedy
-  std::optional<int> top_k;          // sample from the k best tokens; 0 and -1: from all
-  std::optional<float> top_p;        // from the fewest tokens with this total probability
-  std::optional<float> min_p;  // from those with at least this share of the best one's probability
+  // At most this many tokens are generated; 0: the prompt is only evaluated; -1: the text goes on
+  // until the context is full.
+  int64_t max_tokens = 128;
+  std::optional<float> temperature;  // Logits are divided by it; 0: the best token is taken.
+  std::optional<int> top_k;          // The k best tokens are kept; 0 and -1: all.
+  std::optional<float> top_p;        // The fewest tokens with this total probability are kept.
+  // Tokens with at least this share of the best one's probability are kept.
+  std::optional<float> min_p;
   // Divides positive logits of earlier tokens and multiplies negative ones.
   std::optional<float> repeat_penalty;
-  std::optional<int> repeat_last_n;  // how many recent tokens it covers, prompt included; -1: all
-  std::optional<float> presence_penalty, frequency_penalty;  // OpenAI's, for generated tokens
+  // It covers this many recent tokens, prompt included; -1: all.
+  std::optional<int> repeat_last_n;
+  // OpenAI's penalties hold for generated tokens.
+  std::optional<float> presence_penalty, frequency_penalty;
   // These are further samplers of llama.cpp, under its names.
-  std::optional<float> typical_p;    // total probability of the most typical tokens
-  std::optional<float> top_n_sigma;  // within n standard deviations of the best logit; -1: all
+  std::optional<float> typical_p;  // The most typical tokens with this total probability are kept.
+  // Tokens within so many standard deviations of the best logit are kept; -1: all.
+  std::optional<float> top_n_sigma;
   // The temperature varies by this much: lower where the model is sure, by the exponent.
   std::optional<float> dynatemp_range, dynatemp_exponent;
   // XTC excludes the tokens above the threshold except the least probable one, with this
   // probability.
   std::optional<float> xtc_probability, xtc_threshold;
-  std::optional<float> dry_multiplier, dry_base;  // against repeated sequences
+  // DRY lowers the logits of tokens that would continue a repeated sequence.
+  std::optional<float> dry_multiplier, dry_base;
   std::optional<int> dry_allowed_length, dry_penalty_last_n;
-  std::optional<std::vector<std::string>> dry_sequence_breakers;  // default: line feed : " *
-  std::string samplers;  // the steps in order, "penalties;top_k;..."; empty: llama.cpp's order
-  std::vector<std::pair<int32_t, float>>
-      logit_bias;                // token ids with the values to add to their logits
-  std::optional<uint64_t> seed;  // default: random
-  bool ignore_eos = false;       // continue after the end of the text
+  // These texts end a sequence; the default has line feed, colon, quotation mark and asterisk.
+  std::optional<std::vector<std::string>> dry_sequence_breakers;
+  // Names the sampling steps in their order, "penalties;top_k;..."; empty: llama.cpp's order.
+  std::string samplers;
+  // Token ids have values that are added to their logits.
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::optional<uint64_t> seed;  // Without a seed a random one is taken.
+  bool ignore_eos = false;       // If true, the text continues after a token that ends it.
   // Speculates by prompt lookup: drafts tokens where the text repeats itself. The text is the same
   // on the CPU; on a GPU logits are rounded differently. With recurrent layers
   // EngineOptions::generation has to ask for it, too.
   bool lookup = false;
-  int64_t max_drafted =
-      -1;  // tokens that are drafted at once, also by EngineOptions::draft; -1: any
+  // At most this many tokens are drafted at once, also by EngineOptions::draft; -1: any number.
+  int64_t max_drafted = -1;
   // Stop strings in UTF-8, which are not part of the text; empty ones are ignored. Text that may be
   // the beginning of one is held back until that is decided.
   std::vector<std::string> stop;
@@ -89,51 +98,59 @@ struct GenerationOptions {
 };
 
 enum class FinishReason : uint8_t {
-  stop_token,  // the model ended the text
-  max_tokens,  // the limit was reached
+  stop_token,  // The model ended the text.
+  max_tokens,  // The limit was reached.
   context_full,
-  stopped,      // by the callback or a stop request (walsh/stop.h)
-  stop_string,  // GenerationOptions::stop
+  stopped,      // The callback or a stop request (walsh/stop.h) ended the text.
+  stop_string,  // One of GenerationOptions::stop ended the text.
 };
 
 struct GenerationResult {
   std::string text;
   FinishReason reason = FinishReason::max_tokens;
-  std::string stop;                       // the stop string that ended the text, otherwise empty
-  int64_t prompt_tokens = 0, tokens = 0;  // evaluated or cached; generated
-  int64_t cached_tokens = 0;              // prompt tokens that were not evaluated again
-  double prompt_seconds = 0, decode_seconds = 0;  // without the time of the callback
-  int64_t drafted = 0, drafted_right = 0;         // drafted tokens, and those that were right
-  int64_t decoded_tokens = 0;  // not counting the first, which comes with the prompt
-  uint64_t seed = 0;           // the one in use
+  std::string stop;           // This stop string ended the text; empty: none did.
+  int64_t prompt_tokens = 0;  // The prompt has this many tokens.
+  int64_t tokens = 0;         // The text has this many tokens.
+  int64_t cached_tokens = 0;  // This many tokens of the prompt were not evaluated again.
+  double prompt_seconds = 0, decode_seconds = 0;  // They leave out the time of the callback.
+  // So many tokens were drafted, and so many of these were right.
+  int64_t drafted = 0, drafted_right = 0;
+  int64_t decoded_tokens = 0;  // The first token is not counted, because the prompt gives it.
+  uint64_t seed = 0;           // The text was drawn with this seed.
 };
 
 // Sets the limits of a TextBatch (walsh/batch.h).
 struct BatchOptions {
-  int64_t running = 16;         // most texts that are continued together
-  int64_t waiting = 256;        // most texts that wait in addition
-  int64_t context = 0;          // positions of a text with its prompt; 0: as in EngineOptions
-  int64_t kept = 16;            // ended texts whose cache is kept for later prompts
-  int64_t cache_positions = 0;  // of all texts together; 0: `running` times the context
+  int64_t running = 16;   // At most this many texts are continued together.
+  int64_t waiting = 256;  // At most this many texts wait in addition.
+  // A text with its prompt has at most this many positions; 0: as in EngineOptions.
+  int64_t context = 0;
+  int64_t kept = 16;  // The cache of this many ended texts is kept for later prompts.
+  // All texts together have at most this many positions; 0: `running` times the context.
+  int64_t cache_positions = 0;
 };
 
 struct EngineOptions {
-  int threads = 0;      // 0: one per core
-  int64_t context = 0;  // positions; 0: the model's maximum, at most 4096
+  int threads = 0;  // So many threads compute; 0: one per core.
+  // The context has this many positions; 0: the model's maximum, at most 4096.
+  int64_t context = 0;
   // Activations are "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU) or "lut" (CPU: pq3 by lookup
   // tables).
   std::string activations = "auto";
-  std::string device = "auto";  // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one
+  // The device is "cpu", "cuda", "cuda:N" or "auto", which takes a GPU if there is one.
+  std::string device = "auto";
   // Older cached keys and values have these types: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3",
   // "kt4".
   std::string cache_keys = "f16", cache_values = "f16";
-  int64_t cache_window = 32;  // at least this many recent positions stay f16
-  uint64_t device_bytes = 0;  // limit of GPU memory in bytes; 0: all that is free
-  // The GPU computes so many last layers, and the CPU the rest [as many as fit]; 0: the CPU alone.
+  int64_t cache_window = 32;  // At least this many recent positions stay f16.
+  uint64_t device_bytes =
+      0;  // At most this much GPU memory is taken, in bytes; 0: all that is free.
+  // The GPU computes so many last layers, and the CPU the rest; 0: the CPU alone computes. Without
+  // a number the GPU has as many layers as fit.
   std::optional<int64_t> gpu_layers;
-  // The CPU computes the experts of so many first layers [as few as possible].
+  // The CPU computes the experts of so many first layers; without a number, of as few as possible.
   std::optional<int64_t> cpu_experts;
-  std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading
+  std::optional<CompressOptions> compress;  // A checkpoint folder is compressed while it is loaded.
   // Names a smaller model with the same tokenizer, which drafts the tokens of all texts: they are
   // the same as without it, on a GPU but for rounding. "mtp" or "mtp:N": the model's own layer that
   // predicts further tokens, with at most N at once (CPU). Empty: none.
@@ -151,32 +168,35 @@ struct EngineOptions {
 
 struct PerplexityResult {
   double perplexity = 0, standard_error = 0;
-  int64_t tokens = 0;  // scored
+  int64_t tokens = 0;  // So many tokens were scored.
 };
 
 // Says how predictions differ from a reference's, as measured by `walsh eval --reference`.
 struct DivergenceResult {
-  double mean = 0, standard_error = 0;  // KL(reference || model) per token, in nats
-  double same_top = 0;  // share of tokens for which both models have the same most probable token
+  // These are the mean over tokens of KL(reference || model), in nats, and its standard error.
+  double mean = 0, standard_error = 0;
+  // Both models have the same most probable token for this share of tokens.
+  double same_top = 0;
   double perplexity = 0, reference_perplexity = 0;
-  int64_t tokens = 0;  // scored
+  int64_t tokens = 0;  // So many tokens were scored.
 };
 
 // Says how a text becomes an embedding. Options that are not set come from the files that
 // sentence-transformers puts beside a checkpoint; without them the last token is taken and the
 // embedding has unit length.
 struct EmbeddingOptions {
-  // It names the states of the text's tokens, behind the final norm, that are taken: "last",
-  // "mean", "cls" (the first); empty: the model's.
+  // Says which states of the text's tokens, after the final norm, are taken: "last", "mean" or
+  // "cls" (the first); empty: what the model's files say.
   std::string pooling;
-  std::optional<bool> normalize;  // to unit length
-  int64_t dimensions = 0;         // the first so many values, of unit length again; 0: all
+  std::optional<bool> normalize;  // If true, the embedding has unit length.
+  // The first so many values are taken, and have unit length again; 0: all are taken.
+  int64_t dimensions = 0;
 };
 
-// A model's prediction of a token after the tokens before it.
+// Says how a model predicted a token from the tokens before it.
 struct TokenPrediction {
-  double logprob = 0;  // natural logarithm
-  bool best = false;   // no other token is more probable
+  double logprob = 0;  // This is the natural logarithm of its probability.
+  bool best = false;   // If true, no other token is more probable.
 };
 
 // An Engine is an open model. It is not thread-safe. Long operations stop early on request
@@ -191,11 +211,12 @@ class Engine {
   ~Engine();
 
   int64_t vocab_size() const;
-  int64_t hidden_size() const;  // values of an embedding
+  int64_t hidden_size() const;  // An embedding has this many values.
   int64_t context() const;
-  double bits_per_weight() const;  // of the linear weights
-  std::string type() const;        // of most linear weights
-  std::string device() const;      // "cpu", "cuda:0"
+  // Returns the bits per weight of linear layers, with their scales.
+  double bits_per_weight() const;
+  std::string type() const;    // Returns the type of most weights of linear layers.
+  std::string device() const;  // Returns "cpu" or, for example, "cuda:0".
   // Returns what is worth knowing about the model but no error; each sentence names the file.
   const std::vector<std::string>& notes() const;
 
@@ -238,9 +259,9 @@ class Engine {
   std::vector<std::vector<float>> embed_tokens(std::span<const std::vector<int32_t>> texts,
                                                const EmbeddingOptions& options = {});
 
-  // Perplexity of a text in windows of `ctx` tokens, of which the second half is scored; chunks =
-  // 0: all windows. BOS replaces the first token of a window if the tokenizer puts BOS before a
-  // text.
+  // Returns the perplexity of a text in windows of `ctx` tokens, of which the second half is
+  // scored. `chunks` windows are measured; 0: all. BOS replaces the first token of a window if the
+  // tokenizer puts BOS before a text.
   PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
   // Returns the divergence from `reference` on the same windows. Throws usage if its tokenizer
   // differs.
@@ -248,7 +269,7 @@ class Engine {
                                  int64_t chunks = 0);
 
  private:
-  friend struct EngineAccess;  // for the command and servers
+  friend struct EngineAccess;  // The command and servers use it.
   struct Impl;
   explicit Engine(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
@@ -266,7 +287,7 @@ class TextSession {
   TextSession& operator=(TextSession&&) noexcept;
   ~TextSession();
 
-  int64_t context() const;  // positions
+  int64_t context() const;  // Returns a number of positions.
   // Returns the tokens in the context: prompts and texts so far.
   const std::vector<int32_t>& tokens() const;
   // Does what Engine::generate does, but evaluates only the part of the prompt that differs from
@@ -275,7 +296,7 @@ class TextSession {
                             const std::function<bool(std::string_view)>& on_text = {});
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
-  void reset();  // forgets its tokens
+  void reset();  // Forgets its tokens.
 
  private:
   struct Impl;

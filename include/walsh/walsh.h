@@ -96,8 +96,8 @@ walsh_status walsh_generate(walsh_session* session, const char* prompt, size_t l
 walsh_status walsh_generate_tokens(walsh_session* session, const int32_t* prompt, size_t count,
                                    const char* options, walsh_callback callback, void* user,
                                    walsh_result* result);
-/* Adds an image to the next prompt that is generated behind, whether that succeeds or not: the
- * content of a JPEG, PNG or WebP file for the next placeholder of an image in it. */
+/* Adds an image to the next generated prompt, whether its generation succeeds or not: the content
+ * of a JPEG, PNG or WebP file for the next placeholder of an image in it. */
 walsh_status walsh_session_add_image(walsh_session* session, const void* data, size_t length);
 /* Ends the text that is being generated, if any. May be called on any thread and in signal
  * handlers. */

@@ -17,7 +17,7 @@ namespace walsh {
 
 class ErringWeights {
  public:
-  // This number of a layer means the embedding, in front of layer 0; the head comes behind the
+  // This number of a layer means the embedding, in front of layer 0; the head comes after the
   // last.
   static constexpr int64_t kEmbedding = -1;
 

@@ -16,14 +16,14 @@ class ReferenceText {
  public:
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
 
-  // Keeps what the model of `stream`, which is behind its last layer, predicts. Per position, these
+  // Keeps what the model of `stream`, which is after its last layer, predicts. Per position, these
   // are the most probable tokens, or all of them if they fit into max_bytes. The rest counts as one
   // event, so that the divergence is never overstated. All windows are of one length, of two tokens
   // or more. Throws bad_input if logits are not finite.
   explicit ReferenceText(LayerStream& stream, uint64_t max_bytes = kMaxBytes);
 
   // Returns KL(reference || model of the stream) in nats over the tokens after the first of each
-  // window. The stream has the same windows and is behind its last layer. The result does not
+  // window. The stream has the same windows and is after its last layer. The result does not
   // depend on the number of threads. Throws bad_input if logits are not finite.
   Estimate divergence(LayerStream& stream) const;
 

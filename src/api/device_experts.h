@@ -40,11 +40,11 @@ class DeviceExperts {
   const Shape& shape() const;
   int64_t padded_cols(size_t layer) const;  // a row of dequantized weights has this length
   // Returns whether the weights of several experts can be encoded as those of one matrix, their
-  // rows behind each other, with the same bytes.
+  // rows one after the other, with the same bytes.
   bool encodes_together(size_t layer) const;
 
   // Copies weights of one layer of the experts from number `first` on, as many experts as the rows
-  // of `stored` are for, behind the work on `stream`. No other call may run meanwhile.
+  // of `stored` are for, after the work on `stream`. No other call may run meanwhile.
   void fill(size_t layer, int64_t first, const Tensor& stored, cuda::Stream stream);
 
   struct Call {

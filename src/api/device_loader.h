@@ -29,8 +29,8 @@ class DeviceLoader {
   DeviceLoader(const DeviceLoader&) = delete;
   DeviceLoader& operator=(const DeviceLoader&) = delete;
 
-  // Encodes weights [rows, cols] in memory of this GPU, behind the work on `stream`. Rows lie one
-  // behind the other. The arrays of the result are on the GPU, or on the host for formats that are
+  // Encodes weights [rows, cols] in memory of this GPU, after the work on `stream`. Rows lie one
+  // after the other. The arrays of the result are on the GPU, or on the host for formats that are
   // encoded there (a trellis is searched on the GPU). Bytes and errors are those of
   // LinearOperator::encode; `nmse` may be null.
   Tensor encode(const LayerForm& form, const MatrixView& weights, const EncodeOptions& options,

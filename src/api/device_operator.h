@@ -19,7 +19,7 @@ class DeviceOperator {
   // or the rotation, limit if its memory does not suffice.
   DeviceOperator(const LinearOperator& layer, int device);
   // Copies weights from stored arrays of a form, of the host or of this GPU, to the caller's memory
-  // of memory_bytes(form), behind the work on `stream`.
+  // of memory_bytes(form), after the work on `stream`.
   DeviceOperator(const LayerForm& form, const Tensor& stored, int device,
                  const DeviceMemory& memory, cuda::Stream stream);
   static uint64_t memory_bytes(const LayerForm& form);

@@ -30,9 +30,10 @@ struct LoadedModel {
   Model model;
   Tokenizer tokenizer;
   GenerationConfig generation;
-  std::optional<ChatTemplate> chat;  // if the model has one that can be parsed
-  std::vector<std::string> notes;    // as WeightSource::notes
-  SessionOptions use = {};           // what it was loaded for, with the decided number of positions
+  std::optional<ChatTemplate> chat;  // It is set if the model has one that can be parsed.
+  std::vector<std::string> notes;    // WeightSource::notes explains them.
+  // It was loaded for this use, with the decided number of positions.
+  SessionOptions use = {};
   // All who generate texts share these grammars for the vocabulary.
   std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
   // This drafts its texts (draft_model.h). It may read the weights of `model`, which therefore
@@ -43,7 +44,7 @@ struct LoadedModel {
   // This puts images into its prompts.
   std::shared_ptr<const ImageReader> images =
       std::make_shared<ImageReader>("the model takes only text");
-  Checksum config_checksum = {};  // It is that of config.json.
+  Checksum config_checksum = {};  // This is the checksum of config.json.
 
   // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;

@@ -25,7 +25,7 @@ class Reranker {
   // instruction stands for that of the model card.
   std::vector<int32_t> prompt(const Tokenizer& tokenizer, std::string_view instruction,
                               std::string_view query, std::string_view document) const;
-  // Returns the probability of "yes" against "no" behind a prompt. Throws bad_input where their
+  // Returns the probability of "yes" against "no" after a prompt. Throws bad_input where their
   // logits are not finite.
   float score(std::span<const float> logits) const;
 

@@ -161,7 +161,7 @@ void Regex::find_all(std::string_view text, StepBudget& budget, std::vector<Span
   size_t start = 0;
   while (start <= text.size() && search.find(start)) {
     const Span span = search.found();
-    // An empty match right behind another match would split nothing off, so the search goes on one
+    // An empty match right after another match would split nothing off, so the search goes on one
     // character further.
     const bool touches = !matches.empty() && matches.back().end == span.end;
     if (span.begin == span.end && touches) {

@@ -80,7 +80,7 @@ class ThreadPool {
   std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
   const FunctionRef<void(int, int)>* task_ = nullptr;
-  const std::atomic<bool>* stop_flag_ = nullptr;  // It is the caller's.
+  const std::atomic<bool>* stop_flag_ = nullptr;  // The caller's scope has it.
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

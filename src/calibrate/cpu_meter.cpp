@@ -69,7 +69,7 @@ void CpuMeter::add(const Input& input, const CpuExecutor::InputRows& rows) {
   }
 }
 
-// Inputs behind a norm are computed anew from the residual stream: a gain of zero could not be
+// Inputs after a norm are computed anew from the residual stream: a gain of zero could not be
 // divided out of `rows`.
 void CpuMeter::fold(const Site& site, const CpuExecutor::InputRows& rows) {
   const int64_t width = site.measured.moments.width;

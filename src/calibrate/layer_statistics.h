@@ -40,7 +40,7 @@ class LayerStatistics : public InputStatistics {
 
   MeasuredCheckpoint checkpoint_;
   std::string note_;
-  std::unique_ptr<LayerMeter> meter_;  // it stands behind layer_
+  std::unique_ptr<LayerMeter> meter_;
   // This layer's moments are known; the number of layers stands for the head.
   int64_t layer_ = -1;
   // These are the inputs of a layer in the order of make_plan.

@@ -30,7 +30,7 @@ class MeasuredCheckpoint {
   ThreadPool& pool() const { return pool_; }
   int64_t layers() const { return static_cast<int64_t>(config_.layers.size()); }
   bool folded() const { return fold_ != nullptr; }
-  // Returns a function that rotates an input of a layer, or of the head (behind the last layer),
+  // Returns a function that rotates an input of a layer, or of the head (after the last layer),
   // into the basis of the folded model. If a norm stands in front, the function takes its output
   // without the gain. It is empty if the input stays as it is.
   std::function<void(float*)> rotation(int64_t layer, size_t input) const;
@@ -61,7 +61,7 @@ class LayerMeter {
 
   // Returns to the state before the first layer.
   virtual void restart() = 0;
-  // Runs the next layer, or, behind the last one, the norm in front of the head, and returns its
+  // Runs the next layer, or, after the last one, the norm in front of the head, and returns its
   // inputs in the order of make_plan.
   virtual std::vector<MeasuredInput> run(int64_t layer) = 0;
 };

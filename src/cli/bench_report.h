@@ -18,7 +18,7 @@ struct BenchResult {
   // This many bytes are read per token. The weights count once for all tokens of a pass; generated
   // tokens also read the keys and values.
   double bytes_per_token = 0;
-  double bandwidth = 0;  // it is in bytes/s and was measured in the same run
+  double bandwidth = 0;  // The machine reads this many bytes/s in the same run.
   // Choosing the experts of a token took this long; 0 means that the model has no experts.
   double routing_seconds = 0;
   double router_bytes = 0;    // they are a part of bytes_per_token

@@ -17,7 +17,7 @@ class RecipeOptions {
 
   // Returns whether a type or a saved recipe (--recipe) was given.
   bool given() const { return !type_.empty() || !file_.empty(); }
-  const std::string& file() const { return file_; }  // it is that of --recipe and may be empty
+  const std::string& file() const { return file_; }  // --recipe names it; it may be empty.
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
   Recipe recipe(const std::string& output_format = "gguf") const;

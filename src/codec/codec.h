@@ -31,9 +31,9 @@ struct EncodeCall;
 
 // Names the kernels that compute with stored weights. codec/kernels.h has the table of them.
 enum class Kernel : uint8_t {
-  cpu_products,     // They take inputs in int8 or float32.
+  cpu_products,     // Products on CPUs take inputs in int8 or float32.
   cpu_lookup,       // They look products up instead of decoding weights.
-  gpu_products,     // They take inputs in int8 or f16, and look up rows of an embedding.
+  gpu_products,     // Kernels take inputs in int8 or f16, and look up rows of an embedding.
   gpu_weight_side,  // They rotate weights back instead of the inputs (--rotate weights).
   gpu_encoder       // It is the encoder, or its search.
 };

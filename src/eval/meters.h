@@ -34,7 +34,7 @@ class PerplexityMeter {
   void add(double nll) { nll_.add(nll); }
   int64_t count() const { return nll_.count(); }
   Estimate mean_nll() const { return nll_.mean(); }
-  double variance() const { return nll_.variance(); }  // it is that of the NLL per token
+  double variance() const { return nll_.variance(); }  // This is the variance of the NLL per token.
   // Returns exp(mean NLL), with the error of the mean propagated to first order.
   Estimate perplexity() const;
 

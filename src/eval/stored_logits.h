@@ -23,7 +23,7 @@ class StoredLogits {
   int64_t ctx() const { return ctx_; }
   int64_t vocab() const { return vocab_; }
   int64_t windows() const { return windows_; }
-  // Returns the first position of a window whose logits are stored. They predict the token behind
+  // Returns the first position of a window whose logits are stored. They predict the token after
   // it.
   int64_t first_position() const { return ctx_ / 2; }
   // Returns the tokens of a window; all are in the vocabulary.

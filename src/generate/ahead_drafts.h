@@ -32,7 +32,7 @@ class AheadDrafts : public DraftSource {
 
  private:
   // Holds a sequence of the layer. Its row r joins the model's output for position first + r of the
-  // text with the token behind it; `tokens` are those of the text up to the last row.
+  // text with the token after it; `tokens` are those of the text up to the last row.
   struct Place : DraftPlace {
     int64_t first = 0, rows = 0;
     int64_t seen_first = 0;   // the first of `seen` has this position

@@ -1,5 +1,5 @@
 // Holds what a model's files (io/sentence_files.h) say about the embeddings of texts. Its layers
-// give a state for each token, behind the final norm: the files say which of them are taken, and
+// give a state for each token, after the final norm: the files say which of them are taken, and
 // whether the result has unit length.
 #pragma once
 

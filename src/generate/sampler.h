@@ -81,7 +81,7 @@ class Sampler {
   std::vector<Candidate> candidates_;
   size_t sorted_ = 0;       // this many leading candidates are sorted, best first
   bool by_id_ = true;       // candidate i is token i
-  double temperature_ = 1;  // it is that of the probabilities; 0 leaves only the best candidate
+  double temperature_ = 1;  // Logits are divided by it; 0 leaves only the best candidate.
   std::vector<double> weights_;
 };
 

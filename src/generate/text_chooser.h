@@ -40,7 +40,7 @@ class TextChooser {
   // Returns the chooser of the next token, so that drafts can be guessed with it.
   const TokenChooser& next() const { return chooser_; }
 
-  // Sets tokens that may follow the last one and are evaluated behind it. choose() gets the logits
+  // Sets tokens that may follow the last one and are evaluated after it. choose() gets the logits
   // of all, from those of the last token on, as long as is_right().
   void set_draft(std::vector<int32_t> tokens);
   const std::vector<int32_t>& drafted() const { return drafted_; }

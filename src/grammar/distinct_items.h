@@ -19,8 +19,8 @@ namespace walsh::grammar {
 class DistinctItems {
  public:
   // Says where a text is. It may be outside of such lists, in front of an item, in a string or
-  // behind a backslash there, in a number or word, in an object or a list, in a string inside of it
-  // or behind a backslash there, or behind an item.
+  // after a backslash there, in a number or word, in an object or a list, in a string inside of it
+  // or after a backslash there, or after an item.
   enum class Place : uint8_t {
     outside,
     before,
@@ -43,7 +43,7 @@ class DistinctItems {
     void reset();
     Place place() const { return place_; }
 
-    // Goes behind a byte; `opens` says that such a list begins if the byte is '['. Returns false if
+    // Moves past a byte; `opens` says that such a list begins if the byte is '['. Returns false if
     // an item ends there that is in the list already.
     bool read(uint8_t byte, bool opens);
     // Returns whether the item so far is the beginning of no other, so that it will be a new one.
@@ -71,14 +71,14 @@ class DistinctItems {
 
  private:
   Place place_ = Place::outside;
-  int depth_ = 0;                            // the item so far has this many open brackets
-  uint64_t hash_ = 0;                        // it is that of the item so far
-  std::unordered_set<uint64_t> items_;       // the list so far has these
-  std::unordered_set<uint64_t> beginnings_;  // they are those of these items
-  std::vector<uint64_t> open_;               // they are those of the item so far
+  int depth_ = 0;                            // The unfinished item has this many open brackets.
+  uint64_t hash_ = 0;                        // This is the hash of the unfinished item.
+  std::unordered_set<uint64_t> items_;       // These are the hashes of the items of the list.
+  std::unordered_set<uint64_t> beginnings_;  // These are the hashes of all beginnings of them.
+  std::vector<uint64_t> open_;  // These are the hashes of the beginnings of the unfinished item.
 };
 
-// Returns the state behind a text, which `items` follows as well. Returns kDead if an item is there
+// Returns the state after a text, which `items` follows as well. Returns kDead if an item is there
 // twice.
 StateId read_text(StackSpace& space, StateId state, DistinctItems::Trial& items,
                   std::string_view text);

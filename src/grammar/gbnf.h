@@ -5,7 +5,7 @@
 //
 // Literals and classes know \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH; `.` is any character;
 // repetitions are * + ? {n} {n,} {n,m}. A rule ends with its line, but not inside parentheses,
-// not behind ::= and |, and not where the next line begins with |.
+// not after ::= and |, and not where the next line begins with |.
 #pragma once
 
 #include <string_view>

@@ -100,7 +100,7 @@ class GraphBuilder {
   void byte(NodeId from, uint8_t first, uint8_t last, NodeId to);
   void empty(NodeId from, NodeId to);
   void call(NodeId from, RuleId rule, NodeId to);
-  // Adds a node whose '[' begins a list whose items must differ, and returns the node behind it.
+  // Adds a node whose '[' begins a list whose items must differ, and returns the node after it.
   NodeId open_distinct(NodeId from);
 
   // These add a path from `from` and return its last node.

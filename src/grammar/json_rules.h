@@ -74,7 +74,7 @@ struct NumberRange {
   bool shortest = false;  // multiples have no trailing zeros, so that each has one spelling
 };
 // These add the numbers of a range. Integers have at most 16 digits on a side without a bound;
-// other numbers have no exponent and at most 6 digits more behind the point than the bounds.
+// other numbers have no exponent and at most 6 digits more after the point than the bounds.
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 // Adds multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound

@@ -93,7 +93,7 @@ void add_positive_integers(GraphBuilder& builder, NodeId from, int64_t least, in
   if (least <= most) IntegerDigits(builder, range, to).add(from, least, most);
 }
 
-// Adds the part behind the integral digits, which is empty, or a point and digits. The fraction
+// Adds the part after the integral digits, which is empty, or a point and digits. The fraction
 // lies between two bounds, either of which may be missing.
 class Fraction {
  public:
@@ -191,7 +191,7 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
 }
 
 // Writes positive multiples of range.multiple * 10^-places as the digits of an integer with a point
-// before the last `places` digits. Trailing zeros behind the point may be omitted.
+// before the last `places` digits. Trailing zeros after the point may be omitted.
 class FixedPoint {
  public:
   FixedPoint(GraphBuilder& builder, const NumberRange& range, NodeId to)

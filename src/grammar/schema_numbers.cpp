@@ -75,7 +75,7 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
   const auto refuse = [&](const char* reason) {
     reader_.refuse(schema.path + "/multipleOf", fmt::format("cannot be enforced: {}", reason));
   };
-  // Returns a multiple and the place of its last digit behind the point.
+  // Returns a multiple and the place of its last digit after the point.
   const auto parsed = [&](const OrderedJson& of) {
     const auto decimal = of.is_number() ? parse_decimal(of.dump()) : std::nullopt;
     if (!decimal || decimal->negative || decimal->fraction.size() > kMostPlaces ||

@@ -70,7 +70,7 @@ class StackSpace {
   struct Set {
     uint32_t first = 0, count = 0;  // the frames lie in frames_
     bool bottom = false;            // the set contains the empty stack
-    int depth = 0;                  // it is that of the deepest stack
+    int depth = 0;                  // The deepest stack has this many entries.
   };
 
   [[noreturn]] void out_of_steps() const;

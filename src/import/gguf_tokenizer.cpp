@@ -84,7 +84,7 @@ class Converter {
     std::string json = head(Json(), {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}},
                             bytes, Json(), pre->whole_words, false);
     // Added tokens are part of the vocabulary too, so that every token keeps its id of the file.
-    // Unused rows behind or between the tokens ("[PAD388]") are no tokens.
+    // Unused rows after or between the tokens ("[PAD388]") are no tokens.
     add_vocabulary(json, [](int64_t type) { return type != kUnused; });
     add_given_merges(json);
     json += "}}";

@@ -16,7 +16,7 @@ constexpr int kFirstOwn = STDERR_FILENO + 1;
 
 // The stop signal may arrive just before poll(2) or on another thread, in which case it would not
 // wake this one.
-constexpr int kLookForStop = 100;  // it is in ms
+constexpr int kLookForStop = 100;  // Waiting looks for a request to stop as often as this, in ms.
 
 }  // namespace
 

@@ -31,7 +31,7 @@ class MappedFile {
   void drop(uint64_t offset, uint64_t size) const;
 
  private:
-  struct Known;  // it is the map's entry for io/fault.h
+  struct Known;  // io/fault.h knows the map by this entry.
 
   std::string path_;
   const std::byte* data_ = nullptr;

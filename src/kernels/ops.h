@@ -87,14 +87,14 @@ struct DeltaState {
         sums(updates + s.values * kDeltaChunk * s.value_dim) {}
 };
 
-// Points to new rows of a sequence. Row i of an array begins i strides behind its pointer; value
+// Points to new rows of a sequence. Row i of an array begins i strides after its pointer; value
 // heads are neighbours.
 struct DeltaRows {
-  const float *q, *k;                 // They are [key_dim], scaled.
-  const float* v;                     // It is [values][value_dim].
+  const float *q, *k;                 // Their shape is [key_dim]; they are scaled.
+  const float* v;                     // Its shape is [values][value_dim].
   int64_t ld;                         // It is the stride of q, k and v.
-  const float *log_decay, *strength;  // They are [values].
-  // It is [values], the same for all rows; results get skip * v added. If null, nothing is added.
+  const float *log_decay, *strength;  // Their shape is [values].
+  // Its shape is [values], for all rows; results get skip * v added. If null, nothing is added.
   const float* skip;
   int64_t ld_decay, ld_strength;
   // Row i, counted from `first`, is written to row i - first.

@@ -19,9 +19,9 @@ namespace walsh {
 // A run is consecutive tokens of one sequence within a batch.
 struct Run {
   int64_t sequence = 0;
-  int64_t position = 0;  // of its first token
+  int64_t position = 0;  // Its first token has this position.
   int64_t rows = 0;
-  int64_t logits = 0;  // number of its last rows whose logits are wanted
+  int64_t logits = 0;  // The logits of so many last rows are wanted.
 
   bool operator==(const Run&) const = default;
 };
@@ -42,7 +42,7 @@ inline constexpr int32_t kChosenToken = -1;
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const Run> runs;
-  bool samples = false;  // chooses a token behind every row whose logits are wanted
+  bool samples = false;  // If true, a token is chosen after every row whose logits are wanted.
   std::span<const StateMark> marks = {};
   // A model that joins gets a stream for every token, [rows][hidden].
   std::span<const float> streams = {};
@@ -56,10 +56,11 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  virtual int64_t max_rows() const = 0;  // tokens of one batch
+  virtual int64_t max_rows() const = 0;  // A batch has at most this many tokens.
   // Returns how many runs of several rows a batch may have.
   virtual int64_t max_prompts() const { return max_rows(); }
-  virtual int64_t logit_rows() const = 0;  // the most rows of one call of logits()
+  // A call of logits() may ask for this many rows.
+  virtual int64_t logit_rows() const = 0;
 
   // Evaluates a batch, for which the pages of its sequences are reserved. The logits of the rows
   // whose logits are wanted are computed, in their order, as many as logits() takes at once.

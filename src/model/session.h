@@ -19,7 +19,7 @@ namespace walsh {
 struct SequenceTokens {
   int64_t sequence = 0;
   std::span<const int32_t> tokens;
-  int64_t logits = 1;  // number of its last tokens whose logits are wanted
+  int64_t logits = 1;  // The logits of so many last tokens are wanted.
   // After this many of the tokens the states of recurrent layers are kept, if there is room for
   // snapshots; 0: not at all.
   int64_t snapshot = 0;
@@ -28,7 +28,7 @@ struct SequenceTokens {
   int64_t revocable = 0;
   // A model that joins (Model::joins) gets a stream for each of the tokens, [tokens][hidden].
   std::span<const float> streams = {};
-  int64_t read = 0;  // number of its last tokens whose streams are wanted
+  int64_t read = 0;  // The streams of so many last tokens are wanted.
   // All images of the sequence, in their order; those at other positions have no effect.
   std::span<const ImageRows> images = {};
 };
@@ -97,7 +97,7 @@ class Session {
   const Model& model() const { return model_; }
   // Returns whether truncate() can remove any number of tokens without leaving a trace.
   bool rewinds() const { return !recurrent_ && !model_.cache.coded(); }
-  // Returns the most tokens behind the next one of a sequence that truncate() can remove without
+  // Returns the most tokens after the next one of a sequence that truncate() can remove without
   // leaving a trace, if they are evaluated together with it and SequenceTokens::revocable counts
   // them.
   int64_t revocable(int64_t sequence) const;
@@ -139,7 +139,7 @@ class Session {
  private:
   class Batcher;
 
-  // States of recurrent layers are kept behind row `snapshot` of a run (SequenceTokens::snapshot),
+  // States of recurrent layers are kept after row `snapshot` of a run (SequenceTokens::snapshot),
   // and in front of every row from `revocable` on, since these may be taken back.
   struct KeptStates {
     int64_t snapshot, revocable;
@@ -159,7 +159,7 @@ class Session {
 
   const Model& model_;
   KvPages pages_;
-  StateSnapshots snapshots_, recent_;  // recent_: of tokens that may be wrong
+  StateSnapshots snapshots_, recent_;  // `recent_` has those of tokens that may be wrong.
   const int64_t revocable_;            // SessionOptions
   const bool recurrent_;
   std::unique_ptr<Executor> executor_;

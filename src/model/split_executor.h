@@ -55,7 +55,7 @@ class SplitExecutor : public Executor {
   std::vector<Step> steps_;
   AlignedArray<float> rows_;  // Its shape is [max_rows][hidden]; it holds rows in transit.
   // These describe the current batch: how many rows it has, how many of them have wanted logits,
-  // and which row is the first one that is needed behind the layers.
+  // and which row is the first one that is needed after the layers.
   int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
 };
 

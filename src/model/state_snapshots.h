@@ -16,7 +16,7 @@ class StateSnapshots {
     int32_t slot = -1;  // -1: the state before the first token, which needs no slot
   };
 
-  // Slots [0, sequences) belong to the sequences; the `snapshots` slots behind them, and behind
+  // Slots [0, sequences) belong to the sequences; the `snapshots` slots after them, and after
   // `skipped` others, hold snapshots.
   StateSnapshots(int64_t sequences, int64_t snapshots, int64_t skipped = 0);
 
@@ -38,7 +38,7 @@ class StateSnapshots {
  private:
   struct Slot {
     int64_t users = 0;
-    uint64_t used = 0;  // time of the last use, in steps of clock_
+    uint64_t used = 0;  // It was last used at this time of clock_.
   };
 
   Slot& slot(const Snapshot& snapshot);
@@ -47,8 +47,9 @@ class StateSnapshots {
 
   int64_t first_slot_;
   uint64_t clock_ = 0;
-  std::vector<Slot> slots_;                     // of the snapshots
-  std::vector<std::vector<Snapshot>> entries_;  // per sequence, ordered by position
+  std::vector<Slot> slots_;  // Snapshots have these.
+  // Each sequence has a list in the order of positions.
+  std::vector<std::vector<Snapshot>> entries_;
 };
 
 }  // namespace walsh

@@ -5,7 +5,7 @@
 namespace walsh {
 namespace {
 
-// Returns whether no layer behind this one writes to a cache or to a state. If so, its output
+// Returns whether no layer after this one writes to a cache or to a state. If so, its output
 // matters only for rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
   for (size_t i = layer + 1; i < config.layers.size(); ++i)

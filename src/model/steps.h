@@ -23,7 +23,7 @@ struct LoadOptions;
 enum class Rows : uint8_t {
   stream,  // Branches add their output to this residual stream.
   branch,  // A branch leaves here what will be added to it.
-  // It has the queries of all heads; the gates of a head, if any, are behind its queries.
+  // It has the queries of all heads; the gates of a head, if any, are after its queries.
   query,
   // It has them without gates; if the cache has latents, a head is as wide as its keys.
   head_query,
@@ -46,7 +46,7 @@ enum class Rows : uint8_t {
   router,           // It has the logits of the experts.
   share,            // Its sigmoid multiplies what the shared expert adds.
   routed,           // It is the sum of experts, if that has a norm of its own.
-  layer_embedding,  // It has the token's embeddings of all layers, one behind the other.
+  layer_embedding,  // It has the token's embeddings of all layers, one after the other.
   // A layer with a join reads the embedding of a token and a stream, side by side.
   pair,
   logits
@@ -126,7 +126,7 @@ struct PrepareHeads {
   Operand query, key, value;
   // The product of q gives `query`. Queries go to `to`, which is `query` without `gates`.
   Operand to, gates;
-  // In latent attention `key` becomes the normed latent and, behind it, the turned shared key.
+  // In latent attention `key` becomes the normed latent and, after it, the turned shared key.
   Operand latent, shared_key;
   int latent_input = -1;  // The normed latent is this input of the layer.
   int cache = 0;          // Keys and values go to the cache of this layer.
@@ -139,14 +139,14 @@ struct PrepareHeads {
   int factors = -1;    // It is an index into ModelSteps::query_factors; -1: there are none.
 
   bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
-  // These return the norms of the options: of queries and keys behind their rope, and of values.
+  // These return the norms of the options: of queries and keys after their rope, and of values.
   Norm unit() const { return norm_of(options.unit_eps); }
   Norm value_norm() const { return value.present() ? norm_of(options.value_eps) : Norm(); }
   Norm norm_of(float eps) const { return eps != 0 ? Norm{unit_gain, shape.dim, eps} : Norm(); }
 };
 
 // Multiplies each head by its part [rows, cols] of the matrix. The product takes the values of the
-// head from number `kept` on; the values before these are copied behind the result. The parts lie
+// head from number `kept` on; the values before these are copied after the result. The parts lie
 // below each other in the matrix, or, if it is transposed, their transposes do.
 struct MultiplyHeads {
   int matrix = 0;

@@ -16,10 +16,10 @@ namespace walsh {
 class PrefixCache {
  public:
   struct Entry {
-    int64_t sequence = 0;             // number in the session
-    std::vector<int32_t> tokens;      // all that were evaluated
+    int64_t sequence = 0;             // It has this number in the session.
+    std::vector<int32_t> tokens;      // These were evaluated.
     std::string owner;                // TextRequest::owner
-    std::vector<PromptImage> images;  // without values
+    std::vector<PromptImage> images;  // They are without values.
     int64_t place = -1;               // Its text had this place; -1: none.
 
     TextKey key() const { return {tokens, images}; }
@@ -42,7 +42,7 @@ class PrefixCache {
   const std::list<Entry>& entries() const { return entries_; }
 
  private:
-  std::list<Entry> entries_;  // the least recently used first
+  std::list<Entry> entries_;  // The least recently used one is first.
 };
 
 }  // namespace walsh

@@ -211,7 +211,7 @@ void PrefixStore::run() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const Job& job = jobs_.front();  // Others are added behind it.
+    const Job& job = jobs_.front();  // Others are added after it.
     lock.unlock();
     const auto failure = failure_of([&] { write_job(job); });
     lock.lock();

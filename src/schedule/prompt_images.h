@@ -51,7 +51,7 @@ std::vector<PromptImage> keys_of(std::span<const PromptImage> images);
 // sequence, and that is not inside of an image whose rows see each other.
 int64_t reachable_whole(const Session& session, int64_t sequence,
                         std::span<const PromptImage> images, int64_t position);
-// Returns how many of `rows` rows from `position` on can be evaluated without the ones behind them.
+// Returns how many of `rows` rows from `position` on can be evaluated without the ones after them.
 // Where the first of them belong to an image whose rows see each other, these are all its rows.
 int64_t whole_rows(std::span<const PromptImage> images, int64_t position, int64_t rows);
 

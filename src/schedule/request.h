@@ -16,24 +16,27 @@ namespace walsh {
 
 struct TextRequest : ChoiceOptions {
   std::vector<int32_t> prompt;
-  std::vector<PromptImage> images;  // in the order of their positions
-  int64_t max_tokens = -1;          // -1: until the context is full
+  std::vector<PromptImage> images;  // They are in the order of their positions.
+  // At most this many tokens are generated; -1: until the context is full.
+  int64_t max_tokens = -1;
   // Natural logarithms of probabilities (before any sampling option) are wanted of each token that
   // is chosen and of this many best ones; -1: of none.
   int logprobs = -1;
-  bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
-  bool shares_prefix = true;     // takes over what is known of its beginning
+  // If true, the tokens of the prompt after the first get these, too.
+  bool prompt_logprobs = false;
+  // If true, it takes over what is known of its beginning.
+  bool shares_prefix = true;
   // Other than none: nothing is generated, and the sink gets what is read (RequestSink::read).
   Reading reading = Reading::none;
   // Tokens are drafted where the text repeats itself (generate/ngram.h), and so chosen on the host.
   // The text is the same on the CPU; on a GPU logits of several rows are rounded differently. With
   // recurrent layers SessionOptions::revocable has to be set.
   bool lookup = false;
-  int64_t most_drafted = -1;  // tokens that are drafted for one step at most; -1: any number
+  int64_t most_drafted = -1;  // At most this many tokens are drafted for a step; -1: any number.
   // The place (Scheduler::places) that it gets if that is free; -1: any.
   int64_t place = -1;
   // A text that fills the context goes on without a part of it: the first `keep` tokens stay (-1:
-  // the prompt; at most half of the context), half of the rest is dropped, and what is behind it is
+  // the prompt; at most half of the context), half of the rest is dropped, and what is after it is
   // evaluated again at its new positions. A prompt that is too long is cut in the same way. Not
   // for texts with images.
   bool shifts = false;
@@ -50,22 +53,23 @@ struct TokenLogprob {
 
 struct ScoredToken {
   int32_t token = -1;
-  float logprob = 0;               // if requested
-  std::vector<TokenLogprob> best;  // as many as requested, the best first
+  float logprob = 0;               // It is set if requested.
+  std::vector<TokenLogprob> best;  // There are as many as requested, the best first.
 };
 
 struct RequestEnd {
-  // callback: the request was cancelled, or its sink returned false
+  // StopReason::callback means that the request was cancelled, or its sink returned false.
   StopReason reason = StopReason::max_tokens;
   // The prompt has `cached_tokens` that were not evaluated again.
   int64_t prompt_tokens = 0, cached_tokens = 0;
   int64_t tokens = 0;   // This many were generated, without a stop token.
   int64_t dropped = 0;  // The context lost this many (TextRequest::shifts).
-  // These were chosen behind the first token, which comes with the prompt; a stop token counts.
+  // These were chosen after the first token, which comes with the prompt; a stop token counts.
   int64_t decoded_tokens = 0;
-  int64_t drafted = 0, drafted_right = 0;  // tokens that were drafted, and those that were right
+  // So many tokens were drafted, and so many of these were right.
+  int64_t drafted = 0, drafted_right = 0;
   double queue_seconds = 0, prompt_seconds = 0;
-  double decode_seconds = 0;  // without the time of the sink
+  double decode_seconds = 0;  // The time of the sink is left out.
 };
 
 // The scheduler's thread calls these functions, and never again after ended() or failed(). They

@@ -45,15 +45,17 @@ class PrefixReader;
 class PrefixStore;
 
 struct SchedulerOptions {
-  int64_t positions = 0;      // of a text with its prompt; 0: the default of SessionOptions
-  int64_t running = 16;       // requests that are evaluated together, at most
-  int64_t waiting = 256;      // requests that may wait in addition
-  int64_t step_tokens = 512;  // tokens per step, at most
+  // A text with its prompt has at most this many positions; 0: the default of SessionOptions.
+  int64_t positions = 0;
+  int64_t running = 16;       // At most this many requests are evaluated together.
+  int64_t waiting = 256;      // This many requests may wait in addition.
+  int64_t step_tokens = 512;  // A step has at most this many tokens.
   // A step that continues texts should take this long, which limits the prompt chunks beside them;
   // 0: only step_tokens limits them.
   double step_seconds = 0;
-  int64_t kept = 16;            // prefixes kept in the cache
-  int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of one text
+  int64_t kept = 16;  // This many prefixes are kept in the cache.
+  // All texts together have at most this many positions; 0: `running` times those of one text.
+  int64_t cache_positions = 0;
   bool share_prefixes = true;
   // This turns on TextRequest::lookup for all texts that are chosen on the host anyway; their
   // drafts get the rest of a step's budget.
@@ -84,8 +86,8 @@ struct SchedulerCounts {
 // Says what is at one of the places of texts that are continued together: a running text, or the
 // prefix that the last one has left. Valid until the next step.
 struct PlaceState {
-  uint64_t id = 0;                       // It is that of the running text; 0: none runs.
-  const TextRequest* request = nullptr;  // It is that of the running text.
+  uint64_t id = 0;                       // The running text has this id; 0: none runs.
+  const TextRequest* request = nullptr;  // The running text has this request.
   std::span<const int32_t> tokens;       // These are evaluated.
   int64_t generated = 0;
   std::string_view owner;
@@ -140,18 +142,20 @@ class Scheduler {
   // Runs steps until stop(), waiting while there is nothing to do. Then cancels everything
   // unfinished.
   void run();
-  void stop();  // thread-safe
+  void stop();  // Any thread may call it.
 
   // Calls Session::forward() in a sequence of its own, between two steps.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
   // Returns the tokens of the text that was kept last.
   std::span<const int32_t> kept_tokens() const;
-  void forget();  // drops all that is kept
+  void forget();  // Drops all that is kept.
 
   int64_t positions() const { return session_.capacity(); }
-  int64_t slots() const { return options_.running; }  // texts that are continued together
+  // Returns how many texts are continued together.
+  int64_t slots() const { return options_.running; }
   const PrefixStore* store() const { return options_.store; }
-  int64_t most() const { return options_.running + options_.waiting; }  // including waiting ones
+  // Returns how many texts there may be, including waiting ones.
+  int64_t most() const { return options_.running + options_.waiting; }
   const Model& model() const { return session_.model(); }
 
  private:
@@ -162,7 +166,7 @@ class Scheduler {
     TextRequest request;
     std::shared_ptr<RequestSink> sink;
     Clock::time_point arrived, admitted, first_token;
-    int64_t sequence = -1;  // the session's sequence; -1: waiting
+    int64_t sequence = -1;  // It has this sequence of the session; -1: it waits.
     int64_t place = -1;
     bool searched = false;  // If true, the store was asked for its prefix.
     bool full = false;      // If true, the context has to be shifted.
@@ -170,22 +174,23 @@ class Scheduler {
     // These are the prompt and the generated tokens; the first `evaluated` of them are in the
     // sequence.
     std::vector<int32_t> tokens;
-    std::vector<ImageRows> images;       // those of the request
-    int64_t generated = 0, choices = 0;  // choices also count the stop token
+    std::vector<ImageRows> images;       // The request has these.
+    int64_t generated = 0, choices = 0;  // `choices` also counts the stop token.
     int64_t drafted = 0, drafted_right = 0;
-    double told_seconds = 0;             // time of its sink
-    int64_t evaluated = 0, cached = 0;   // tokens in the sequence; shared tokens of the prompt
-    std::optional<TextChooser> chooser;  // null: a device chooses
-    DraftSource* drafts =
-        nullptr;  // guesses this text, which it knows by draft_text; null: nothing does
+    double told_seconds = 0;  // Its sink took this long.
+    // The sequence has `evaluated` tokens, of which `cached` were shared with other texts.
+    int64_t evaluated = 0, cached = 0;
+    std::optional<TextChooser> chooser;  // If it is null, a device chooses.
+    // This source guesses the text, which it knows by draft_text; null: nothing does.
+    DraftSource* drafts = nullptr;
     int64_t draft_text = -1;
-    std::vector<int32_t> attempt;  // the last token and the draft, if there is one
-    bool on_device = false;        // chosen by the device
-    bool open = false;             // its next token is in open_
-    int32_t stop = -1;             // the token that ended it
+    std::vector<int32_t> attempt;  // It has the last token and the draft, if there is one.
+    bool on_device = false;        // If true, the device chooses its tokens.
+    bool open = false;             // If true, its next token is in open_.
+    int32_t stop = -1;             // This token ended it.
     std::vector<ScoredToken> prompt_scores;
-    PooledState state;                // of a text that is read
-    std::optional<StopReason> ended;  // set: removed after the step
+    PooledState state;                // A text that is read has it.
+    std::optional<StopReason> ended;  // If it is set, the text is removed after the step.
     std::optional<Error> error;
 
     bool has_draft() const { return chooser && !chooser->drafted().empty(); }
@@ -194,16 +199,16 @@ class Scheduler {
   };
   // A piece is one text's part of a batch.
   struct Piece {
-    Active* active;         // null: the text has ended
-    SequenceTokens tokens;  // none: the token that the device has chosen last
-    bool last;              // the next token is sampled after it
-    int64_t prompt_rows;    // tokens of a prompt
+    Active* active;         // If it is null, the text has ended.
+    SequenceTokens tokens;  // If it has none, the token that the device has chosen last is meant.
+    bool last;              // If true, the next token is sampled after it.
+    int64_t prompt_rows;    // So many of its tokens are of a prompt.
   };
 
   // Names a sequence that has a common prefix with a text, and the prefix's length.
   struct Known {
     int64_t sequence = -1, common = 0;
-    bool kept = false;  // in prefixes_; otherwise the sequence of a running request
+    bool kept = false;  // If true, it is in prefixes_; otherwise a running request has it.
   };
 
   // scheduler.cpp and scheduler_prefixes.cpp define these: they admit requests, give them sequences
@@ -277,19 +282,19 @@ class Scheduler {
   PrefixCache prefixes_;
   NgramDrafts ngrams_;
   StepPace pace_;
-  const int64_t least_prefix_;  // shorter common prefixes are evaluated again
-  // The device was given these pieces and chooses a token behind each, which is not taken yet.
+  const int64_t least_prefix_;  // Shorter common prefixes are evaluated again.
+  // The device was given these pieces and chooses a token after each, which is not taken yet.
   // `open_rows_` counts the tokens of prompts that it has read since the last that was taken.
   std::vector<Piece> open_;
   int64_t open_rows_ = 0;
-  int64_t prompt_rows_ = 0;  // read in the step that is measured
+  int64_t prompt_rows_ = 0;  // The step that is measured reads so many tokens of prompts.
   std::deque<std::unique_ptr<Active>> waiting_;
-  std::vector<std::unique_ptr<Active>> running_;  // in the order of admission
+  std::vector<std::unique_ptr<Active>> running_;  // They are in the order of admission.
   // A request was preempted; none is admitted until another one has ended and freed its pages.
   bool crowded_ = false;
-  SchedulerCounts totals_;  // used by the thread that runs the steps
+  SchedulerCounts totals_;  // Only the thread that runs the steps uses it.
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // It guards what follows.
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Active>> added_;
   std::vector<uint64_t> cancelled_;

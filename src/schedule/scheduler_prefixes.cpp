@@ -58,7 +58,7 @@ void Scheduler::give_sequence(Active& active, const Known& known) {
 }
 
 // A device that is ahead has evaluated the token that ended the text. That token is taken back, or
-// becomes a part of what is kept where the state behind the text is gone.
+// becomes a part of what is kept where the state after the text is gone.
 void Scheduler::keep_known(Active& active) {
   const auto known = static_cast<int64_t>(active.tokens.size());
   if (active.evaluated <= known) return;

@@ -31,7 +31,7 @@ void Scheduler::cut_prompt(Active& active) const {
   active.request.prompt = active.tokens;
 }
 
-// Drops half of the text behind what is kept. Returns false if that makes no room.
+// Drops half of the text after what is kept. Returns false if that makes no room.
 bool Scheduler::shift(Active& active) {
   const int64_t kept = kept_at_shift(active.request);
   const int64_t dropped = (std::ssize(active.tokens) - kept) / 2;

@@ -97,7 +97,7 @@ int64_t Scheduler::draft_room(const Active& active, int64_t most) const {
   return std::min(most, session_.revocable(active.sequence));
 }
 
-// Drafts tokens behind the last ones of at most `count` texts, together at most `rows` tokens.
+// Drafts tokens after the last ones of at most `count` texts, together at most `rows` tokens.
 void Scheduler::draft(std::span<Active* const> texts, int64_t rows, int64_t count) {
   std::vector<Active*> guessed;
   for (Active* active : texts) {
@@ -268,7 +268,7 @@ void Scheduler::submit(std::span<const Piece> pieces) {
   }
 }
 
-// Takes what the device has chosen behind pieces that were submitted.
+// Takes what the device has chosen after pieces that were submitted.
 void Scheduler::take(std::span<const Piece> pieces) {
   const std::span<const int32_t> chosen = session_.take();
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -294,7 +294,7 @@ void Scheduler::drop_open() {
   failure_of([&] { session_.take(); });
 }
 
-// Receives the logits of token `index` of a piece. What is chosen behind a draft counts as long as
+// Receives the logits of token `index` of a piece. What is chosen after a draft counts as long as
 // the draft was right and the text goes on.
 void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
   Active& active = *piece.active;

@@ -16,7 +16,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // Returns the tool of a call. Its NAME stands in front of the separator, as functions.NAME:NUMBER,
-// or behind it, in front of a mark that JSON follows.
+// or after it, in front of a mark that JSON follows.
 std::string name_of(std::string_view head, std::string_view behind) {
   behind = trimmed(behind.substr(0, std::min(behind.find("```"), behind.size())));
   std::string_view name = behind.empty() ? trimmed(head) : behind;

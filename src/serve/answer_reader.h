@@ -72,9 +72,9 @@ class AnswerReader {
     begin,  // nothing was read yet but white space and reasoning
     reasoning,
     content,
-    call,       // it is behind the mark that begins a call
-    list,       // it is in a list of calls
-    arguments,  // it is in the JSON value of a call's arguments
+    call,       // The text is after the mark that begins a call.
+    list,       // The text is in a list of calls.
+    arguments,  // The text is in the JSON value of a call's arguments.
     tail,       // it is after the arguments, before the end of the call
     function,   // it is around the name of a function whose arguments stand between tags
     header,     // it is before <|message|> of harmony

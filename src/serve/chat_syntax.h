@@ -23,7 +23,7 @@ enum class ToolSyntax : uint8_t {
   // MiniMax-M2.
   minimax,
   // MARK CALL NAME SEPARATOR {...}END CALL ... SECTION_END is written by Kimi K2 and DeepSeek-V3.1.
-  // DeepSeek-V3 and R1 have the name behind the separator.
+  // DeepSeek-V3 and R1 have the name after the separator.
   marked,
   // Command writes MARK[{"tool_call_id": ..., "tool_name": ..., "parameters": {...}}, ...]END.
   command,
@@ -44,7 +44,7 @@ struct ChatSyntax {
   // There may be none.
   std::vector<std::string> call_begins;
   std::string call_end;
-  // In marked calls they stand behind the name and behind all calls.
+  // In marked calls they stand after the name and after all calls.
   std::string head_end, section_end;
   std::string value_space;             // this white space surrounds a value in qwen calls
   bool shows_tools = false;            // the template shows tools to the model

@@ -137,7 +137,7 @@ class Completion::Choice : public RequestSink {
   // These are the scores of the prompt and, where they are not streamed, of the text, if requested.
   std::vector<ScoredToken> scored;
   std::vector<size_t> offsets;  // each scored token begins here in the text, counted in characters
-  size_t offset = 0;            // it is that of the latest token
+  size_t offset = 0;            // The latest token begins here.
   int64_t reasoning_tokens = 0;
   std::string whole;  // this is its part of the answer, once it has ended
   RequestEnd end;

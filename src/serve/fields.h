@@ -25,7 +25,7 @@ class Fields {
   std::optional<std::string> text(const char* key) const;
   // Returns a string or a list of at most `most` strings.
   std::vector<std::string> texts(const char* key, size_t most) const;
-  const Json* find(const char* key) const;  // it is null if absent or null
+  const Json* find(const char* key) const;  // It returns null if the field is absent or null.
   std::string path(const std::string& key) const;
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 

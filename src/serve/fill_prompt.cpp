@@ -110,7 +110,7 @@ std::optional<FillTokens> fill_tokens(const Tokenizer& tokenizer) {
 
 std::vector<int32_t> fill_prompt(const Tokenizer& tokenizer, const FillTokens& tokens,
                                  const FillRequest& request, int64_t most) {
-  constexpr int64_t kMarks = 4;  // they are those of the three parts and of the beginning
+  constexpr int64_t kMarks = 4;  // The three parts and the beginning have a mark each.
   std::vector<int32_t> prefix = tokenizer.encode(request.prefix, false);
   std::vector<int32_t> suffix = tokenizer.encode(request.suffix, false);
   shorten(prefix, suffix, std::max<int64_t>(0, most - kMarks));

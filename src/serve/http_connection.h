@@ -126,7 +126,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::steady_timer deadline_, change_, watch_pause_;
   std::string received_;  // it was received but not parsed yet
   std::shared_ptr<Exchange> exchange_;
-  std::optional<HttpResponse> refusal_;  // it is for the request that is being read
+  std::optional<HttpResponse> refusal_;  // The request that is being read gets it.
   std::string peer_;
   HttpRequest about_;  // it has method and path of the request that is being answered
   const uint64_t id_;

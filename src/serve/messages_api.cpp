@@ -130,7 +130,7 @@ class MessagesReply : public TranslatedReply {
 
   const std::string id_ = new_name("msg_");
   bool begun_ = false;
-  std::string kind_;  // it is that of the open block; empty means none
+  std::string kind_;  // The open block has this kind; empty: none is open.
   int64_t index_ = 0;
   Json usage_, end_ = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
 };

@@ -224,7 +224,7 @@ class ResponsesReply : public TranslatedReply {
 
   Json response_;
   int64_t sequence_ = 0;
-  std::string kind_;  // it is that of the open item; empty means none
+  std::string kind_;  // The open item has this kind; empty: none is open.
   std::string text_;  // the open item has this text so far
   Json item_, usage_;
   std::string reason_ = "stop";

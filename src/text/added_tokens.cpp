@@ -175,7 +175,7 @@ bool AddedTokens::stands_alone(std::string_view text, Span span, StepBudget& ste
 }
 
 // Splits as the tokenizers library does, also where the stripped white space of one token contains
-// another. The search continues behind the token itself, so segments may overlap.
+// another. The search continues after the token itself, so segments may overlap.
 std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::string_view text,
                                              StepBudget& steps) const {
   std::vector<AddedSegment> segments;

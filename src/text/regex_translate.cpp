@@ -277,7 +277,7 @@ class Translator {
     }
   }
 
-  // Translates an escape of a letter, behind which pos_ is already.
+  // Translates an escape of a letter. pos_ is past the letter already.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';

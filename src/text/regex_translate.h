@@ -9,7 +9,7 @@
 namespace walsh {
 
 // Returns the pattern of PCRE2. The two dialects disagree in places that change tokens: the sets
-// behind \s, \w, \b and \h, scripts in \p{...}, the (?m) flag, {,n} and {n,m}+. Those are
+// after \s, \w, \b and \h, scripts in \p{...}, the (?m) flag, {,n} and {n,m}+. Those are
 // rewritten; constructs without an exact equivalent (nested classes, class intersections,
 // subexpression calls, ...) are refused, and so are intervals beyond {255,1000}, whose attempts a
 // StepBudget would not see. The result assumes PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE and LF

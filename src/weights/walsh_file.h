@@ -89,7 +89,7 @@ class WalshFile : public WeightSource {
   // Returns the factors of a matrix's columns, [cols], if no norm contains them, and otherwise
   // none.
   std::span<const float> column_scales(const std::string& name) const;
-  uint64_t version() const { return version_; }  // it is that of the file format
+  uint64_t version() const { return version_; }  // This is the version of the file format.
   uint64_t file_bytes() const { return file_->bytes().size(); }
   // Throws bad_input, naming the tensor, if its content does not match the stored checksum.
   void verify(const StoredTensor& tensor) const;

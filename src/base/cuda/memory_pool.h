@@ -22,7 +22,7 @@ class MemoryPool {
   // aligned to kAlignment and outlive the buffers and all work that uses them.
   MemoryPool(void* memory, uint64_t bytes);
 
-  // Takes this thread's buffers from the pool, one behind the other, as long as it exists.
+  // Takes this thread's buffers from the pool, one after the other, as long as it exists.
   class Scope {
    public:
     explicit Scope(MemoryPool& pool);

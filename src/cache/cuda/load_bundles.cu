@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ 
   const SlabRows<Keys> rows(args, codes + slabs * kSlabBytes, tile, head, slab, lane);
   copy_wait<0>();
   __syncwarp();
-  uint32_t levels[2][4];  // They are for values, by position.
+  uint32_t levels[2][4];  // The levels of values are collected here, by position.
   const auto store = [&](int i, const uint32_t(&out)[4]) {
     if constexpr (Keys) {
       rows.store(i / 2, i % 2, out);

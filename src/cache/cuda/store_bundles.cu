@@ -101,7 +101,7 @@ __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, in
   }
 }
 
-// Writes the mean of the keys behind the leading positions of bundle 0, all of which must be in
+// Writes the mean of the keys after the leading positions of bundle 0, all of which must be in
 // `rows`, to `offsets`.
 template <int Dim>
 __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {

@@ -1,6 +1,6 @@
 // Holds rows of a rotated matrix that are rounded column by column with error feedback
 // (error_feedback.h). Errors go to the columns of the same block at once. They go to the columns
-// behind it when the block is complete, in one matrix product (the lazy updates of GPTQ, Frantar et
+// after it when the block is complete, in one matrix product (the lazy updates of GPTQ, Frantar et
 // al. 2022).
 #pragma once
 

@@ -1,5 +1,5 @@
 // Rounds a rotated matrix with errors fed back in both directions (docs/calibration.md). They go to
-// the columns behind a rounded tile, weighed by the moments of inputs, and to the rows below it,
+// the columns after a rounded tile, weighed by the moments of inputs, and to the rows below it,
 // weighed by the moments of gradients at outputs.
 //
 // Source: YAQA (Tseng et al. 2025). With H_I = C C^T of the inputs and H_O = O O^T of the outputs,

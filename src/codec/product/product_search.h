@@ -56,7 +56,7 @@ class ProductSearch {
   ProductSearchKernel kernel_;
   ProductTable table_;
   ProductTargets targets_;
-  float values_[kProductGroup];  // They are the current group's times 2^-exponent_.
+  float values_[kProductGroup];  // The values of the current group, times 2^-exponent_, are here.
   int64_t n_ = 0;
   int exponent_ = 0;
   double squares_ = 0;

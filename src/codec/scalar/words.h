@@ -69,7 +69,7 @@ constexpr uint32_t octet(const Words& words, int t) {
   }
 }
 
-// Returns where the upper bits of octet t lie in the nibbles of a word behind the first four.
+// Returns where the upper bits of octet t lie in the nibbles of a word after the first four.
 template <int Bits>
 constexpr int upper_word(int t) {
   static_assert(Bits == 5 || Bits == 6);
@@ -104,7 +104,7 @@ constexpr void join_octets(const uint32_t (&octets)[4], uint32_t* words) {
   }
 }
 
-// Writes the words of a unit behind the first four. Bits of `upper` above the width are ignored.
+// Writes the words of a unit after the first four. Bits of `upper` above the width are ignored.
 template <int Bits>
 constexpr void join_upper_octets(const uint32_t (&upper)[4], uint32_t* words) {
   words[4] = words[Bits - 1] = 0;

@@ -49,7 +49,7 @@ class TileRowEncoder {
   int rows_;
   std::vector<float> start_;                        // Its shape is [kTileRows][blocks].
   double xq_[kTileRows] = {}, qq_[kTileRows] = {};  // For each row, they sum up x q and q^2.
-  std::vector<double> block_xq_, block_qq_;         // They are the same per row and block.
+  std::vector<double> block_xq_, block_qq_;         // These are the sums of a row and block.
 };
 
 }  // namespace walsh::detail

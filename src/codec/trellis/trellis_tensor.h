@@ -9,7 +9,7 @@ namespace walsh::detail {
 
 void encode_trellis(const EncodeCall& call);
 
-// Encodes with error feedback, tile by tile: errors reach the tiles behind. Scales are those of the
+// Encodes with error feedback, tile by tile: errors reach later tiles. Scales are those of the
 // original weights, times a factor per row in the end. A device feeds errors back itself.
 void encode_trellis_with_feedback(const EncodeCall& call);
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ void sync_group(int name) {
   asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
 }
 
-// Adds one to a counter of the device, behind the stores and before the loads of all threads that
+// Adds one to a counter of the device, after the stores and before the loads of all threads that
 // meet this one at barriers. Returns the number before.
 __device__ __forceinline__ int count_arrival(int* counter) {
   int before;

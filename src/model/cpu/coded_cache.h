@@ -50,27 +50,28 @@ class CodedCache : public KvCache {
   };
   struct LayerCache {
     int64_t head_dim, kv_heads;
-    int64_t rank;   // the part of a key that is its value; 0: values are rows of their own
-    int64_t first;  // values per position of the heads in the layers before
-    int64_t fresh;  // where its fresh rows begin, as `first`; layers that no other reads share 0
-    const Rotator *key_rotator, *value_rotator;  // null: not rotated
+    int64_t rank;   // So many values of a key are its value; 0: values are rows of their own.
+    int64_t first;  // Heads of the layers before have this many values per position.
+    // Its fresh rows begin here, counted as `first`; layers that no other reads share 0.
+    int64_t fresh;
+    const Rotator *key_rotator, *value_rotator;  // Null means that they are not rotated.
     std::vector<Head> heads;                     // [kv_heads], or
-    std::optional<CacheLatents> latents;         // with a rank
+    std::optional<CacheLatents> latents;         // A layer with a rank has them.
   };
   // Positions before `stored` are stored; those from `tail` up to `length` are fp16 rows of the
   // tail.
   struct Sequence {
     int64_t stored = 0, tail = 0, length = 0;
     std::vector<float>
-        key_offsets;  // per head: mean of the keys of bundle 0 without the leading positions
+        key_offsets;  // A head has the mean of its keys of bundle 0 after the leading positions.
   };
   // Says what a run changes in its sequence. It is the same in all layers.
   struct RunPlan {
     Run run;
-    int64_t row = 0;     // of its first token in the batch
-    int64_t stored = 0;  // positions that are stored after the run
-    int64_t move = 0;    // rows that are removed at the front of the tail before the run
-    int64_t fresh = -1;  // first row in fresh_keys_, if the tail has no room for the run
+    int64_t row = 0;     // Its first token is this row of the batch.
+    int64_t stored = 0;  // So many positions are stored after the run.
+    int64_t move = 0;    // So many rows leave the front of the tail before the run.
+    int64_t fresh = -1;  // It begins at this row of fresh_keys_ if the tail has no room for it.
 
     int64_t end() const { return run.position + run.rows; }
   };
@@ -96,12 +97,12 @@ class CodedCache : public KvCache {
   // Holds everything that depends on the head size: rotations and the memory of the threads.
   struct HeadSize {
     std::unique_ptr<Rotator> key_rotator, value_rotator;
-    int64_t group = 0;  // largest number of query heads per kv head
+    int64_t group = 0;  // A KV head has at most this many query heads.
     int64_t rank = 0;   // LayerCache
     std::vector<Scratch> scratch;
   };
 
-  // Returns the most fp16 rows behind the leading positions that a query sees, itself included.
+  // Returns the most fp16 rows after the leading positions that a query sees, itself included.
   int64_t exact_rows() const { return window_ + kCacheBundle; }
   // Returns up to which position a query reads stored values, if the first `stored` positions exist
   // only in codes.
@@ -152,12 +153,12 @@ class CodedCache : public KvCache {
   const CacheType &key_type_, &value_type_;
   int64_t window_, tail_rows_, fresh_rows_;
   uint64_t bytes_ = 0;
-  std::map<int64_t, HeadSize> sizes_;  // by head_dim
+  std::map<int64_t, HeadSize> sizes_;  // The key is head_dim.
   std::vector<LayerCache> layers_;
-  bool has_values_ = false;  // whether values of any layer have rows of their own
-  int64_t width_ = 0;        // values per position of the heads of all layers
-  int64_t widest_ = 0;       // of the widest layer
-  int64_t fresh_width_ = 0;  // width of all fresh rows
+  bool has_values_ = false;  // If true, the values of some layer have rows of their own.
+  int64_t width_ = 0;        // The heads of all layers have this many values per position.
+  int64_t widest_ = 0;       // The heads of the widest layer have this many.
+  int64_t fresh_width_ = 0;  // Fresh rows of all layers have this many.
   std::vector<Sequence> sequences_;
   AlignedArray<uint16_t> tail_keys_, tail_values_;        // [sequence][layer][head][tail_rows_]
   AlignedArray<uint16_t> leading_keys_, leading_values_;  // [sequence][layer][head][kLeading]

@@ -36,7 +36,7 @@ void CodedCache::visit(int64_t index, int64_t positions, bool restores, MemoryVi
   }
 }
 
-// Visits the rows behind the stored positions.
+// Visits the rows after the stored positions.
 void CodedCache::visit_rows(int64_t index, MemoryVisitor visit) {
   const Sequence& sequence = sequences_[static_cast<size_t>(index)];
   for (const LayerCache& layer : layers_) {

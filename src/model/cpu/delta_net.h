@@ -15,7 +15,7 @@
 
 namespace walsh {
 
-// Rows of a batch lie one behind the other, `stride` floats apart.
+// Rows of a batch lie one after the other, `stride` floats apart.
 struct RowsView {
   float* first;
   int64_t stride;
@@ -88,7 +88,7 @@ class CpuDeltaNet {
   std::vector<LayerPlace> places_;
   int64_t slot_floats_ = 0;
   AlignedArray<float> memory_;                // [slots][slot_floats_]
-  std::vector<AlignedArray<float>> scratch_;  // per thread
+  std::vector<AlignedArray<float>> scratch_;  // Each thread has its own.
   std::vector<float> ones_;
   std::span<const Run> runs_;
   std::span<const StateMark> marks_;

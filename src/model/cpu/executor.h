@@ -22,10 +22,10 @@ class CpuExecutor : public PartExecutor {
  public:
   // These are rows of an input that products read as plain float32.
   struct InputRows {
-    const float* values;  // [count] rows of `stride` floats
+    const float* values;  // There are `count` rows, `stride` floats apart.
     int64_t stride, count;
-    int expert;               // the expert that reads these rows; -1: no expert reads them
-    const int64_t* of_batch;  // which rows of the batch these are; null: the first ones
+    int expert;               // This expert reads the rows; -1: no expert reads them.
+    const int64_t* of_batch;  // They are these rows of the batch; null: the first ones.
   };
   using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;
 
@@ -150,31 +150,33 @@ class CpuExecutor : public PartExecutor {
   const Model& model_;
   const Ops& ops_;
   InputObserver observer_;
-  int64_t max_rows_;    // tokens evaluated together
-  int64_t logit_rows_;  // rows of logits computed together
-  int64_t m_ = 0;       // rows of the current batch
+  int64_t max_rows_;    // At most this many tokens are evaluated together.
+  int64_t logit_rows_;  // At most this many rows of logits are computed together.
+  int64_t m_ = 0;       // The current batch has this many rows.
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
   std::span<const float> streams_;
   std::span<const PlacedRows> images_;
-  std::vector<std::vector<SeenTogether>> together_;  // of each run; empty: of none
-  int64_t first_read_ = 0;                           // Batch
-  std::vector<int64_t> positions_;                   // per row
-  std::vector<int64_t> wanted_;                      // rows whose logits are wanted
-  int64_t first_logit_ = 0, logit_count_ = 0;        // of these, by the latest call of logits()
-  std::vector<Workspace> workspaces_;                // as ModelSteps::buffers
-  std::array<RowBuffer, kRowKinds> rows_;            // by Rows; those of logits are logit_rows_
+  std::vector<std::vector<SeenTogether>> together_;  // Each run has a list; empty: no run has one.
+  int64_t first_read_ = 0;                           // Batch explains it.
+  std::vector<int64_t> positions_;                   // Each row has this position.
+  std::vector<int64_t> wanted_;                      // The logits of these rows are wanted.
+  // The latest call of logits() has computed these of them.
+  int64_t first_logit_ = 0, logit_count_ = 0;
+  std::vector<Workspace> workspaces_;      // They are in the order of ModelSteps::buffers.
+  std::array<RowBuffer, kRowKinds> rows_;  // Rows is the index; there are logit_rows_ of logits.
   std::unique_ptr<KvCache> cache_;
   CpuDeltaNet delta_net_;
-  std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
+  std::vector<AlignedArray<float>> scratch_, log_sums_;  // Each thread has its own.
   std::vector<Rope> ropes_;
-  std::vector<AlignedArray<float>> query_factors_;  // as ModelSteps::query_factors, for each row
+  // Each row has a factor for each of ModelSteps::query_factors.
+  std::vector<AlignedArray<float>> query_factors_;
   // Describes the current layer with experts.
   struct Experts {
-    std::vector<ChosenExpert> chosen;  // [rows][chosen]
+    std::vector<ChosenExpert> chosen;  // Its shape is [rows][chosen].
     ExpertSlots slots;
-    std::vector<float> weights;  // of each slot
-    RowBuffer gate, up, out;     // by slot
+    std::vector<float> weights;  // Each slot has one.
+    RowBuffer gate, up, out;     // Each slot has a row.
     // Each expert has one list, like workspaces_; inputs that no expert reads are empty.
     std::vector<std::vector<Workspace>> inputs;
     std::vector<float> scores;

@@ -92,7 +92,7 @@ void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, in
             rope.cos.data() + at, rope.sin.data() + at);
 }
 
-// Makes the row's key: the normalized latent and, behind it, the turned shared key.
+// Makes the row's key: the normalized latent and, after it, the turned shared key.
 void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t row) {
   const Norm& norm = model_.input(layer, s.latent_input).norm;
   float *shared = rows(s.shared_key.rows).row(row), *key = rows(s.key.rows).row(row);

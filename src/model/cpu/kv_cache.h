@@ -29,7 +29,7 @@ struct QueryRows {
   int64_t ldo;
   AttentionOptions options;
   float* log_sums = nullptr;                    // [m][heads], or null
-  std::span<const SeenTogether> together = {};  // of the run, ascending
+  std::span<const SeenTogether> together = {};  // The run has them, in ascending order.
 };
 
 class KvCache {

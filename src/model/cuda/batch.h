@@ -36,7 +36,7 @@ class CudaBatch {
   bool samples() const { return batch_.samples; }
   const std::vector<RowGroup>& groups() const { return groups_; }
   // wanted() returns the rows whose logits are wanted; first_wanted() returns the first row that is
-  // needed behind the layers, or the number of all rows if none is.
+  // needed after the layers, or the number of all rows if none is.
   std::span<const int32_t> wanted() const { return wanted_; }
   int64_t first_wanted() const {
     return std::min<int64_t>(wanted_.empty() ? m_ : wanted_.front(), batch_.first_read);
@@ -64,7 +64,7 @@ class CudaBatch {
   std::vector<int32_t> uploaded_table_;  // The page table on the device holds these numbers.
   Staging staging_[2];
   size_t next_staging_ = 0;
-  // The device has these runs already, behind the tokens that were chosen last.
+  // The device has these runs already, after the tokens that were chosen last.
   std::vector<Run> placed_;
   bool sent_ = false;  // It says whether the device has the rows of this batch.
 

@@ -53,9 +53,9 @@ class CudaDeltaNet {
 
  private:
   struct Layer {
-    cuda::DeltaDims dims;                         // of a delta net
-    ConvolvedRows convolved;                      // of it or of a short convolution
-    int64_t rows_at = 0, states_at = 0, end = 0;  // places in a slot
+    cuda::DeltaDims dims;                         // A delta net has them.
+    ConvolvedRows convolved;                      // A delta net or a short convolution has them.
+    int64_t rows_at = 0, states_at = 0, end = 0;  // These are places in a slot.
     const float *taps = nullptr, *rate = nullptr, *bias = nullptr;
     const float *query_scale = nullptr, *key_scale = nullptr;
     const float *channel_bias = nullptr, *skip = nullptr;
@@ -78,7 +78,7 @@ class CudaDeltaNet {
                 const Run& run, std::span<const StateMark> marks, int64_t skip,
                 cuda::Stream stream) const;
 
-  std::vector<Layer> layers_;  // of the model, without rows where a layer has no state
+  std::vector<Layer> layers_;  // All layers are here; without a state they have no rows.
   int64_t slot_floats_ = 0;
   cuda::Buffer states_;     // The shape is [slots][slot_floats_], float.
   cuda::Buffer convolved_;  // The shape is [max_rows][channels], float.

@@ -104,7 +104,7 @@ class CudaExperts {
   cuda::ExpertBatch batch(const ExpertsDesc& experts, int64_t m) const;
 
   int64_t hidden_ = 0;
-  cuda::ExpertPlan plan_;                     // It is that of the rows that were routed last.
+  cuda::ExpertPlan plan_;                     // The rows that were routed last have this plan.
   std::vector<cuda::InputForm> front_forms_;  // They are the forms that front() has named.
   cuda::FrontRoute front_route_;
   cuda::Buffer choices_, slot_, row_;  // The shape of each is [slots], int32.

@@ -136,7 +136,7 @@ void CudaLaunches::multiply_heads(const step::MultiplyHeads& s, int64_t first, i
   cuda::multiply_heads(call, stream_);
 }
 
-// Normalizes each norm.width values of all rows, which lie one behind the other.
+// Normalizes each norm.width values of all rows, which lie one after the other.
 void CudaLaunches::norm_all(const Norm& norm, float* x, int64_t width) {
   cuda::norm_rows(x, batch_.rows() * (width / norm.width), norm.width,
                   operands_.vector(layer_, norm.gain), norm.eps, stream_);
@@ -213,7 +213,7 @@ void CudaLaunches::attend_latents(const step::Attend& s) {
 }
 
 // Computes the rows [begin, end) of the batch, which end at position `longest` of their sequence.
-// This replaces attention and the products of heads in front of it and behind it, so it reads the
+// This replaces attention and the products of heads before it and after it, so it reads the
 // queries of the first product, uses both matrices, and writes the results of the last one.
 void CudaLaunches::attend_expanded(const step::Attend& s, int64_t begin, int64_t end,
                                    int64_t longest) {

@@ -45,7 +45,7 @@ class CudaLaunches {
   void perform(const step::Logits& s);
 
   void run_layer(const LayerSteps& layer);
-  // Returns the step `ahead` places behind the current one if it is of this kind, otherwise null.
+  // Returns the step `ahead` places after the current one if it is of this kind, otherwise null.
   template <typename Kind>
   const Kind* following(size_t ahead) const {
     return at_ + ahead < steps_.size() ? std::get_if<Kind>(&steps_[at_ + ahead].op) : nullptr;

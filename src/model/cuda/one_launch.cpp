@@ -156,7 +156,7 @@ bool OneLaunch::add(const step::Experts& s) {
 }
 
 // Adds router, choice, products and sum as one phase. Returns false for what such a phase cannot
-// do: weights of inputs instead of results, norms and factors behind the sum, codes in two passes,
+// do: weights of inputs instead of results, norms and factors after the sum, codes in two passes,
 // or a shared expert that another part computes.
 bool OneLaunch::add(const step::AddExperts& s) {
   const Model& model = operands_.model();

@@ -55,7 +55,7 @@ class CudaOperands {
   cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
                                      int64_t rows) const;
   // Returns the gates of rows from `skip` on. Gates of delta nets are rows of their own; those of
-  // attention stand behind the queries of their head.
+  // attention stand after the queries of their head.
   cuda::HeadGates head_gates(const step::GateHeads& s, int layer, int64_t skip) const;
   CudaDeltaNet::Rows delta_rows(const step::Convolve& s, const Operand& mixed, int64_t m) const;
   // Returns the rows and weights of a short convolution between gates.

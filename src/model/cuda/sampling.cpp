@@ -24,7 +24,7 @@ void CudaSampling::start(int64_t sequence, const SamplerOptions& options,
   const cuda::SampleState state =
       cuda::sample_state(options, operands_.model().config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
-  // The copy is ordered behind open batches, which still read the old state.
+  // The copy is ordered after open batches, which still read the old state.
   uploads_.copy(memory_.sample_states.as<cuda::SampleState>() + sequence, &state, sizeof state,
                 stream);
   if (state.penalty) {

@@ -1,4 +1,4 @@
-// Chooses tokens on the device behind the logits of an executor on a GPU: they become the next
+// Chooses tokens on the device after the logits of an executor on a GPU: they become the next
 // batch there, and come to the host one batch later.
 #pragma once
 

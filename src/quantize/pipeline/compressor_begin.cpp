@@ -52,7 +52,7 @@ void Compressor::abandon() {
 }
 
 // Returns a tensor that was begun. If a device lacks the memory for it beside the others, it is
-// encoded alone when those have ended, and so is every tensor behind it.
+// encoded alone when those have ended, and so is every tensor after it.
 Tensor Compressor::finish(const TensorPlan& plan, std::unique_ptr<Begun> begun) {
   try {
     begun->work->wait();

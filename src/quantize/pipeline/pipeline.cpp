@@ -74,10 +74,10 @@ struct Start {
   std::optional<Checksum> key;               // the journal finds the tensor by it
   std::optional<ResumeFile::Record> record;  // an earlier run has left it
   bool begun = false;                        // Compressor::begin has begun it
-  std::exception_ptr error;                  // it is thrown when it is the tensor's turn
+  std::exception_ptr error;                  // This is thrown when the tensor is due.
 };
 
-// Starts tensors in their order. While a device encodes one, those behind it are started, up to the
+// Starts tensors in their order. While a device encodes one, those after it are started, up to the
 // next one that a device encodes, too. Dense tensors between them are written in their turn.
 // However a run ends, nothing goes on being encoded.
 class Starts {

@@ -21,7 +21,7 @@ namespace walsh {
 namespace {
 
 constexpr uint64_t kMagic = 0x32657365'72687377;       // its bytes read "wshrese2"
-constexpr uint64_t kOlderMagic = 0x31657365'72687377;  // records behind it are not read any more
+constexpr uint64_t kOlderMagic = 0x31657365'72687377;  // Records after it are no longer read.
 // This bounds the memory that a strange file can take.
 constexpr size_t kMostRecords = size_t{1} << 17;
 constexpr int kMostAttempts = 100;
@@ -183,7 +183,7 @@ void ResumeFile::add(const Checksum& key, double nmse,
   try {
     append(key, nmse, arrays);
   } catch (const Error& e) {
-    // The records so far stay good; the beginning of a record behind them is cut off now, or when
+    // The records so far stay good; the beginning of a record after them is cut off now, or when
     // the journal is opened.
     full_ = true;
     [[maybe_unused]] const int cut = ::ftruncate(fd_, static_cast<off_t>(end_));

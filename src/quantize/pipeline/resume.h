@@ -23,7 +23,7 @@ inline constexpr const char* kResumeSuffix = ".walsh-resume";
 std::string resume_name(std::string output);
 
 // The journal OUTPUT.walsh-resume has records one after the other, each a header and the content of
-// a tensor under one checksum. A record cut short by a crash, and all behind it, is dropped when
+// a tensor under one checksum. A record cut short by a crash, and all after it, is dropped when
 // the journal is opened. One process at a time uses it.
 //
 // No run depends on the journal: nothing here throws because of the disk. If a journal cannot be

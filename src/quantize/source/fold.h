@@ -42,7 +42,7 @@ class ResidualFold {
   // rotated basis already.
   bool input_rotated(const std::string& name) const;
   // Returns the function x <- R x by which the fold changes an activation x[width] that a matrix
-  // reads, behind a norm without its gain if there is one. It is empty if the activation stays as
+  // reads, after a norm without its gain if there is one. It is empty if the activation stays as
   // it is. Several threads may call the function, and it outlives this object. Throws bad_input for
   // a width that does not fit.
   std::function<void(float* x)> input_rotation(const std::string& name, int64_t width) const;
@@ -61,7 +61,7 @@ class ResidualFold {
   Tensor fold(const FoldedTensor& folded) const;
 
   const ResidualPlan& plan_;
-  float gain_offset_;  // it is that of the norms (ModelPlan)
+  float gain_offset_;  // ModelPlan explains it.
   Rotation rotation_;
   WeightSource& checkpoint_;
   ThreadPool& pool_;

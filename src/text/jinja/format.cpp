@@ -29,7 +29,7 @@ struct Style {
   char type = '\0';
 };
 
-// Reads digits at `place` and moves it behind them.
+// Reads digits at `place` and moves it past them.
 int64_t take_number(const Runtime& runtime, std::string_view text, size_t& place) {
   int64_t number = 0;
   while (place < text.size() && is_digit(text[place])) {

@@ -70,7 +70,7 @@ class Lexer {
     skip_to(place_ + rest.size() - strip_left(rest).size());
   }
 
-  // Handles the end of a tag. `-` removes white space behind it; without it the line end of a block
+  // Handles the end of a tag. `-` removes white space after it; without it the line end of a block
   // is removed.
   void end_tag(bool minus, bool block, bool plus = false) {
     line_starting_ = text_[place_ - 1] == '\n';
@@ -84,7 +84,7 @@ class Lexer {
     }
   }
 
-  // Adds text that ends at a tag with `sign` behind its bracket; with `lstrip` white space in front
+  // Adds text that ends at a tag with `sign` after its bracket; with `lstrip` white space in front
   // of the tag on its line is removed.
   void add_data(std::string_view data, char sign, bool lstrip) {
     std::string_view kept = data;
@@ -148,7 +148,7 @@ class Lexer {
     return text_.compare(place, 2, "%}") == 0 ? place + 2 : text_.npos;
   }
 
-  // Reads a raw block if one begins behind "{%". Everything up to endraw is data.
+  // Reads a raw block if one begins after "{%". Everything up to endraw is data.
   bool read_raw() {
     char sign = 0;
     const size_t begin = match_tag(place_, "raw", sign);

@@ -58,7 +58,7 @@ void IntegerMatrix::decode(int64_t first, int64_t count, std::byte* out) const {
 const Format* IntegerMatrix::coded() const {
   if (!layout_.group_of.empty() || cols() % kBlock != 0) return nullptr;
   if (layout_.groups > 1 && layout_.group_cols % kBlock != 0) return nullptr;
-  int lowest = layout_.zero, highest = layout_.zero;  // they are those of all zero points
+  int lowest = layout_.zero, highest = layout_.zero;  // All zero points lie between these.
   bool exact = true, begun = false;
   for_rows(0, rows(), false,
            [&](int64_t, const uint8_t*, const float* scales, const int16_t* zeros) {

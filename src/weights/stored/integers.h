@@ -10,7 +10,7 @@ namespace walsh {
 struct IntegerLayout {
   int64_t rows = 0, cols = 0, groups = 0;  // a row has this many groups of columns
   int bits = 0;
-  int zero = 0;  // it is that of all groups, unless zeros are stored
+  int zero = 0;  // All groups have this zero point, unless zeros are stored.
   // This has the group of each column. If it is empty, each group has cols / groups columns, but
   // the last one maybe fewer.
   std::vector<int32_t> group_of = {};

@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGroup = 32, kGroupBytes = kGroup / 2;  // they are those of MXFP4
+constexpr int64_t kGroup = 32, kGroupBytes = kGroup / 2;  // Groups of MXFP4 have these sizes.
 
 template <size_t Count>
 std::array<float, Count> table_of(float (*value)(uint8_t)) {

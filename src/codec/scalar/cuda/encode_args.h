@@ -28,7 +28,7 @@ enum class GroupKind : uint8_t {
 struct Levels {
   // These ascend; the first is 0 if the codebook has an odd size.
   float magnitude[kMaxThresholds + 1];
-  // These lie between neighbours; behind the last level they are infinite.
+  // These lie between neighbours; after the last level they are infinite.
   float midpoint[kMaxThresholds];
   // Nibble 8 * (not positive) + i has the code of magnitude i.
   uint64_t codes;
@@ -74,7 +74,7 @@ struct PassArgs {
   int stage;  // If the rotation overflows, this stage is recorded.
   int64_t padded;
   int span, spans;       // A block has `span` columns, a row `spans` blocks.
-  int block;             // It is the rotation's; 0: not rotated.
+  int block;             // The rotation has blocks of this many columns; 0: there is none.
   int64_t whole_blocks;  // This many columns are in whole blocks; shorter segments follow.
   const float* factors;  // Its shape is [padded]; it is sign / sqrt(segment size).
 

@@ -18,7 +18,7 @@ struct SpanPlace {
   int64_t row;
   int64_t begin;  // The span begins at this column.
   int columns;    // This many columns of the padded row are in this span.
-  // It has the shape [span] and holds rotated values, with zeros behind `columns`.
+  // It has the shape [span] and holds rotated values, with zeros after `columns`.
   float* values;
   double* doubles;
   GroupFit* fits;
@@ -188,7 +188,7 @@ WALSH_LANE float largest_square(const Team& team, const float* x, int subs, floa
 }
 
 // Finds the scales of groups of 256 columns with an offset and a scale d, a power of two, times a
-// sub-scale per 32 columns. Columns behind the row are zeros and change no maximum.
+// sub-scale per 32 columns. Columns after the row are zeros and change no maximum.
 template <class Block, int kThresholds>
 WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
                                       const SpanPlace& place, int group) {

@@ -71,8 +71,8 @@ struct MemoryValues {
 };
 
 struct GroupScale {
-  uint16_t half = 0;  // It is stored; 0 decodes to zeros.
-  float decoded = 0;  // It is the same in the units of the values.
+  uint16_t half = 0;  // This fp16 scale is stored; with 0 all values decode to zeros.
+  float decoded = 0;  // This is the stored scale, in the units of the values.
   // Scales the thresholds. It equals `decoded`, except for shape-gain.
   float assigned = 0;
   // It is a sum of squares. A search with a single start does not set it.

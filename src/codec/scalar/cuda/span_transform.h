@@ -127,7 +127,7 @@ WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   }
 }
 
-// Returns the size of the segment that contains column c (rotation_segments); 32 behind the row.
+// Returns the size of the segment that contains column c (rotation_segments); 32 after the row.
 WALSH_LANE int segment_size(int64_t c, const PassArgs& args) {
   if (c < args.whole_blocks) return args.block;
   const auto rest = static_cast<int>(args.padded - args.whole_blocks);

@@ -38,7 +38,7 @@ __device__ __forceinline__ int ordered(int cost) {
 
 // Takes kGroup tiles at a time through all states. `Search` derives from it and has
 //   load()                        loads what all tiles need; called before anything else
-//   load_targets(first)           loads the targets of the tiles from `first` on, and zeros behind
+//   load_targets(first)           loads the targets of the tiles from `first` on, and zeros after
 //                                 the last one
 //   forward(begin, steps)         computes rows 1 to `steps` of the costs from row 0, over the
 //                                 weights from `begin` on, cyclically; begins and ends with

@@ -11,7 +11,7 @@
 
 namespace walsh::cuda::encoding {
 
-// Lies in the shared memory of a block behind the levels.
+// Lies in the shared memory of a block after the levels.
 template <int kGroup>
 struct TileSearchMemory {
   float targets[kTileSize][kGroup];

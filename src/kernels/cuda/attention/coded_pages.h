@@ -39,9 +39,9 @@ struct CodedPages {
   int bits = 0;                    // It is 2, 3, 4 or 8; 0: stored as fp16.
   int groups = 0;                  // A vector has this many scales, fp16 has 0.
   int tile_bytes = 0;              // A tile has codes, then scales.
-  int block = 0;                   // It is the rotation's; 0: not rotated.
-  const float* factors = nullptr;  // They are [head_dim], sign / sqrt(block).
-  float factor = 1;                // It is the same without the sign.
+  int block = 0;                   // The rotation has blocks of this many values; 0: there is none.
+  const float* factors = nullptr;  // These are sign / sqrt(block) of each value, [head_dim].
+  float factor = 1;                // This is 1 / sqrt(block).
   HalfLevels levels;
   ByteLevels byte_levels;
   unsigned char* tiles = nullptr;  // Its shape is [page][kv_head][kPageTiles][tile_bytes].
@@ -58,7 +58,7 @@ struct CodedShape {
   int kv_heads = 0, head_dim = 0;
   // If bit i of word b is set, the rotations negate column 32 b + i < 128.
   uint32_t signs[4] = {};
-  int ring = 0;  // It is in rows; position p is row p % ring.
+  int ring = 0;  // The ring has this many rows; position p is row p % ring.
   // At least this many of the latest positions are kept as fp16.
   int window = 0;
   const int32_t* pages = nullptr;  // PageTable explains it.

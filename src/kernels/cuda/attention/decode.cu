@@ -17,7 +17,7 @@ struct DecodeShape {
   static constexpr int kTileBytes = kWarpTokens * TileLayout<Dim>::kRowBytes;
   // It is a warp's, for keys and values.
   static constexpr int kRingBytes = kStages * 2 * kTileBytes;
-  // Queries of wide heads lie behind the rings, because registers have no room for them beside the
+  // Queries of wide heads lie after the rings, because registers have no room for them beside the
   // sums.
   static constexpr bool kSharesQueries = Dim > 256;
   static constexpr int kQueryBytes = kSharesQueries ? Dim / 16 * 32 * 16 : 0;  // It is a warp's.

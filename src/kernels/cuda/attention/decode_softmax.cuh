@@ -16,7 +16,7 @@ inline constexpr int kWarpTokens = 16;
 template <int Dim>
 struct Running {
   float largest[2] = {kNothing, kNothing};
-  float total[2] = {0, 0};  // It is over this lane's positions.
+  float total[2] = {0, 0};  // This sum is over this lane's positions.
   float sum[Dim / 16][4] = {};
 };
 
@@ -95,7 +95,7 @@ struct DecodePart {
 };
 
 // Lays out shared memory. It holds float sums[warp][head][stride] and float2 [warp][head], and
-// later, in the same place, float factor[head][part] and inverse[head]. Results follow behind both.
+// later, in the same place, float factor[head][part] and inverse[head]. Results follow after both.
 template <int Dim, int Warps>
 struct PartsShape {
   static constexpr int kSumStride = Dim + 4;  // A head has this many floats.
@@ -211,7 +211,7 @@ template <int Warps, typename Result>
 __device__ __forceinline__ void join_parts(const DecodeArgs& args, const DecodePart& part,
                                            float* memory, int warp, int lane,
                                            const Result& result) {
-  // Its shape is [head], behind factor[head][part].
+  // Its shape is [head], after factor[head][part].
   float* inverse = memory + kTileHeads * kMaxSplits;
   for (int head = warp; head < part.heads; head += Warps) {
     const float2* state = Partials(args, part.row, part.first_head + head).state;

@@ -16,14 +16,14 @@ namespace {
 struct ExpandArgs {
   // These are pools [page][kPageTokens][rank] and [..][turned].
   const uint16_t *latents, *shared_keys;
-  const int32_t* pages;  // It has those of all sequences.
+  const int32_t* pages;  // This table has the pages of all sequences.
   int64_t per_sequence;
-  const int32_t* sequences;  // It has those of the rows of a prompt.
+  const int32_t* sequences;  // A prompt's rows have these sequences.
   int rank, turned;
   int key_dim, value_dim;  // They are sizes of heads.
   int heads;
   int begin, end;     // They are positions, from the beginning of a page on.
-  const void* parts;  // They are those of k or v.
+  const void* parts;  // These are the heads' parts of the matrix k or v.
   // It has the shape [page][heads][kPageTokens][key_dim] or [..][value_dim].
   uint16_t* to;
   int32_t* table;  // It lists the pages of `to`.

@@ -33,7 +33,7 @@ class HeadScratch {
  private:
   int64_t head_pages_ = 0;  // It is the number of pages times heads.
   Buffer keys_, values_;    // Their shape is [page][heads][kPageTokens][dim].
-  Buffer pages_;            // It is their table.
+  Buffer pages_;            // This is the page table of keys_ and values_.
 };
 
 // Describes the call. A head of a query has key_dim values, first those for the shared key. Its
@@ -45,7 +45,7 @@ struct LatentPrompt : AttentionCall {
   // Its shape is [heads][rank][key_dim - shared key].
   const void* key_parts = nullptr;
   const void* value_parts = nullptr;  // Its shape is [heads][value_dim][rank].
-  // It is the position behind the last row's.
+  // It is the position after the last row's.
   int64_t end = 0;
 };
 

@@ -135,7 +135,7 @@ class PageTiles {
   using Args = PagePrefillArgs;
   static constexpr bool kHidesTiles = false;  // It says whether a warp may see nothing of a tile.
 
-  // The block's first query is row `first`, and the warp's first is `warp_row` behind it.
+  // The block's first query is row `first`, and the warp's first is `warp_row` after it.
   __device__ __forceinline__ PageTiles(const Args& args, int first, int warp_row, int head)
       : a_(args), head_(head / args.group) {
     const int position = args.rows.positions[0];

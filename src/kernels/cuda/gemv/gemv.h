@@ -17,7 +17,7 @@ inline constexpr int kMaxMatmuls = 3;  // A launch has at most this many product
 struct Matmul {
   const Matrix* pass[2] = {};  // The second one is a residual format's, or null.
   const Activations* input[2] = {};
-  const float* bias = nullptr;  // It is [rows] or null.
+  const float* bias = nullptr;  // Its shape is [rows]; null: nothing is added.
   float* y = nullptr;
   int64_t ldy = 0;
   bool add = false;  // If true, adds to y, for example to the residual stream.

@@ -71,7 +71,7 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
     uint32_t slot = ring;
     Start start(round_of(0, 0));
     this->fill(0, kStages - 1);
-    // This stands here because the compiler would move it behind the wait.
+    // This stands here because the compiler would move it after the wait.
     InputLoader loader(args, image, 0, warp, lane);
     this->fill(kStages - 1, kStages);
     wait_previous_kernel();

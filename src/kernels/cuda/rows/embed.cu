@@ -38,7 +38,7 @@ struct PassView {
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // A scale holds for `group` columns.
   int sub_group = 0, sub_groups = 0;
-  int block = 0;  // It is the rotation's; 0: not rotated.
+  int block = 0;  // The rotation has blocks of this many columns; 0: there is none.
   uint32_t seed = 0;
   bool signs = false;
   float levels[16] = {};

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* x = call.x + token * call.ldx + head * (call.kept + call.cols);
   float* y = call.y + token * call.ldy + head * (call.rows + call.kept);
   const T* w = static_cast<const T*>(call.w) + (int64_t{head} * call.rows + row) * call.cols;
-  // Weights do not depend on the kernel in front. Those of the rows lie one behind the other.
+  // Weights do not depend on the kernel in front. Those of the rows lie one after the other.
   const int rows = row < call.rows ? min(kRows, call.rows - row) : 0;
   for (int i = kLineBytes / static_cast<int>(sizeof(T)) * lane; i < rows * call.cols;
        i += kLineBytes / static_cast<int>(sizeof(T)) * 32)

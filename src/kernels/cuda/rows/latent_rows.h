@@ -18,9 +18,10 @@ struct LatentRows {
   int64_t ld_latent = 0;
   const float* gain = nullptr;  // The norm of the latent has this gain.
   float eps = 0;
-  const float* shared_key = nullptr;  // It is [m][ld_shared]; the first 2 * pairs values turn.
+  const float* shared_key =
+      nullptr;  // Its shape is [m][ld_shared]; the first 2 * pairs values turn.
   int64_t ld_shared = 0;
-  const float* cos = nullptr;  // It is [positions][pairs] on the device.
+  const float* cos = nullptr;  // Its shape is [positions][pairs], on the device.
   const float* sin = nullptr;
   int pairs = 0;
   const float* q_scale = nullptr;  // They are factors of queries, [positions], or null.
@@ -32,7 +33,7 @@ struct LatentRows {
 void keep_latents(const LatentRows& call, const KvPool& cache, const PageTable& table,
                   const RowPlaces& rows, Stream stream);
 
-// Describes y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come behind
+// Describes y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come after
 // the results. W is [heads][rows][cols] of a plain type; x[t][h] has kept + cols values, and
 // y[t][h] has rows + kept. `kept`, cols and ldx are even, and x is 8-byte aligned.
 struct HeadProducts {

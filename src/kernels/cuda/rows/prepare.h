@@ -21,7 +21,7 @@ struct InputForm {
   Rotation rotation;
   int64_t padded = 0;
   Activations* out = nullptr;
-  void* rows = nullptr;  // It is [m][stride] of `row_type`, if out is null.
+  void* rows = nullptr;  // Its shape is [m][stride], of `row_type`; it is written if out is null.
   int64_t stride = 0;
   DType row_type = DType::f32;
 };

@@ -242,7 +242,7 @@ __device__ __forceinline__ int group_sum(int value, int group, int lane) {
 
 struct Quantized {
   uint32_t low, high;  // They are int8 of columns 0..3 and 4..7 of the lane.
-  float scale;         // It is the group's.
+  float scale;         // The group has this scale.
   int sum;             // It is over the group.
 };
 

@@ -27,7 +27,7 @@ struct RopeCall {
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float eps = 0;
-  bool norms_turned = false;      // q_norm and k_norm come behind the rotation
+  bool norms_turned = false;      // q_norm and k_norm come after the rotation
   const float* v_norm = nullptr;  // [head_dim] or null
   float v_eps = 0;
   // Angles are [positions][rotated / 2] on the device. Null means that nothing is turned.
@@ -88,7 +88,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
 // and with a factor x *= factor after that.
 struct BranchCall {
   const float* branch = nullptr;  // Its shape is [m][width].
-  const float* gain = nullptr;    // It is [width] or null.
+  const float* gain = nullptr;    // Its shape is [width]; null: there is no norm.
   float eps = 0;                  // It is > 0 with a gain.
   float scale = 1;
   const float* factor = nullptr;  // It multiplies x and is on the device; or null.

@@ -13,8 +13,8 @@ inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kPerSampleThread = 4;
 inline constexpr int kSlice = kSampleThreads * kPerSampleThread;
-inline constexpr int kMostSlices = 16;  // of a block
-inline constexpr int kBins = 2048;                                // by the highest bits of keys
+inline constexpr int kMostSlices = 16;  // A block has at most this many.
+inline constexpr int kBins = 2048;                                // The highest bits of a key choose its bin.
 inline constexpr int kBinShift = 32 - 11;
 // At most this many are sorted. For more a slower search is used.
 inline constexpr int kCandidates = 4096;
@@ -33,7 +33,7 @@ struct SampleRow {
 };
 
 struct SliceSum {
-  double sum;  // of exp(logit - largest)
+  double sum;  // It sums up exp(logit - largest).
   double largest;
 };
 
@@ -47,8 +47,8 @@ struct SampleArgs {
   int64_t history_stride = 0;
   int32_t* next = nullptr;
   int32_t* host = nullptr;
-  int slices = 0;        // of kSlice logits, of a row
-  int block_slices = 1;  // a block has so many, up to kMostSlices
+  int slices = 0;        // A row has this many, of kSlice logits each.
+  int block_slices = 1;  // A block has so many, up to kMostSlices.
 
   SampleRow* rows = nullptr;
   uint32_t* bins = nullptr;             // [m][kBins], zero between launches

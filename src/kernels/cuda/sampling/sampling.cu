@@ -20,7 +20,7 @@ int64_t slices(int64_t vocab) {
 // Returns how many slices a block goes through, so that the blocks of many rows run at once. What
 // a block does before and after its slices takes longer than a slice.
 int block_slices(int64_t all_slices) {
-  constexpr int64_t kBlocksAtOnce = 2;  // on a multiprocessor, by their registers
+  constexpr int64_t kBlocksAtOnce = 2;  // By its registers a multiprocessor runs this many.
   const int64_t each = ceil_div(all_slices, kBlocksAtOnce * current_device().multiprocessors);
   return static_cast<int>(std::min<int64_t>(each, kMostSlices));
 }

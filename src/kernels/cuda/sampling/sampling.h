@@ -51,7 +51,7 @@ struct SampleCall {
   int32_t* history = nullptr;
   int64_t history_stride = 0;
   bool draws = true;        // If true, some row is not greedy.
-  int32_t* next = nullptr;  // It is [sequences]; -1 if no logit is finite.
+  int32_t* next = nullptr;  // Its shape is [sequences]; -1: no logit is finite.
   // Gets a copy of the tokens, [m], in pinned host memory; or null.
   int32_t* host = nullptr;
 };
