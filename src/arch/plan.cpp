@@ -54,7 +54,7 @@ std::string residual_refusal(const ModelConfig& c) {
     return "its norms take the mean of the residual stream away, which a rotation changes";
   for (const LayerDesc& layer : c.layers) {
     if (layer.after_attention.present() || layer.after_mlp.present())
-      return "its blocks have norms behind them, whose gains a rotation does not pass";
+      return "its blocks have norms after them, whose gains a rotation does not pass";
   }
   return "";
 }

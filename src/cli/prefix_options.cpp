@@ -49,7 +49,7 @@ std::function<std::unique_ptr<PrefixStore>(const LoadedModel& model)> PrefixOpti
 
 void add_shift_options(const FlagGroup& group, ServiceOptions& options) {
   group.add("--context-shift,!--no-context-shift", &options.shifts,
-            "A text that fills its context goes on without half of what is behind --keep");
+            "A text that fills its context goes on without half of the tokens after --keep");
   group.add("--keep", &options.keep,
             "Tokens of the prompt that such a text keeps; -1: all, at most half of the context",
             {.shown = true, .range = between(-1, 1 << 30)});

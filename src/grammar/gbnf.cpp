@@ -248,7 +248,7 @@ class Parser {
       if (take("U")) return hex(8);
       for (const char* same : {"\\", "\"", "[", "]"})
         if (take(same)) return static_cast<char32_t>(*same);
-      fail_expected("one of n r t x u U \\ \" [ ] behind a backslash");
+      fail_expected("one of n r t x u U \\ \" [ ] after a backslash");
     }
     const Utf8Unit unit = decode_utf8(text_.substr(at_));
     if (unit.kind != Utf8Unit::Kind::valid) fail("this is not UTF-8");

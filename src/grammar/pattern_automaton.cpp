@@ -167,7 +167,7 @@ class LanguageMaker {
     if (!begins && std::any_of(rest.begin(), rest.end(), [](const Part& part) {
           return part.kind == Part::Kind::look && part.behind;
         }))
-      fail("look-behind is not supported behind look-ahead in the middle of a text");
+      fail("look-behind is not supported after look-ahead in the middle of a text");
     PatternAutomaton look = in_sequence(of(ahead->parts[0]), any_number_of(complement({})));
     if (ahead->negative) look = other_texts(without_conditions(look, begins, true, scope_), scope_);
     return in_sequence(of_behinds(parts.first(at)),

@@ -80,7 +80,7 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
     const auto decimal = of.is_number() ? parse_decimal(of.dump()) : std::nullopt;
     if (!decimal || decimal->negative || decimal->fraction.size() > kMostPlaces ||
         number_value(decimal, 0) == 0)
-      refuse("a number above 0 with at most 15 digits behind the point is expected");
+      refuse("a number above 0 with at most 15 digits after the point is expected");
     const std::string digits = decimal->digits + decimal->fraction;
     const bool short_enough = digits.find_last_not_of('0') - digits.find_first_not_of('0') < 9;
     const double value = short_enough ? std::strtod(digits.c_str(), nullptr) : 1e18;
@@ -106,7 +106,7 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
     const OrderedJson& list = schema.keywords["-multipleOf"];
     if (list.size() > 1) refuse("several must not hold");
     const auto [multiple, places] = parsed(list[0]);
-    if (places > 0 || range.places > 0) refuse("it must not hold, and has digits behind the point");
+    if (places > 0 || range.places > 0) refuse("it must not hold, and has digits after the point");
     range.not_multiple = multiple;
   }
   if (std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple)) > kMaxMultiple)

@@ -28,7 +28,7 @@ double rotated_share(const GgufMetadata& m, const Json& rope) {
   });
   if (!others || factors->empty()) {
     throw Error(ErrorCode::bad_input, m.path() + ": tensor " + kFactors,
-                "expected factors of 1 and behind them factors that stop the rotation");
+                "expected factors of 1 and after them factors that stop the rotation");
   }
   return static_cast<double>(first - factors->begin()) / static_cast<double>(factors->size());
 }

@@ -86,7 +86,7 @@ class GpuLimits {
           s.latent.width, s.shared_key.width, kGpuHeadUnit);
     }
     if (s.options.norms_turned && (s.norms_all_heads() || s.unit().present()))
-      return "norms of queries and keys behind their rotation that are not of single heads";
+      return "norms of queries and keys after their rotation that are not of single heads";
     if (s.shape.dim > kMostGpuHeadDim)
       return fmt::format("heads of more than {} values", kMostGpuHeadDim);
     if (s.shape.dim % kGpuHeadUnit != 0)

@@ -25,7 +25,7 @@ constexpr KnownTool kClientTools[] = {
     {"text_editor_",
      "Views, creates and edits text files: view (a file or a folder), create, str_replace "
      "(old_str, "
-     "which stands in the file once, by new_str), insert (insert_text behind line insert_line).",
+     "which stands in the file once, by new_str), insert (insert_text after line insert_line).",
      R"({"type": "object", "properties": {
        "command": {"enum": ["view", "create", "str_replace", "insert"]},
        "path": {"type": "string", "description": "The file or folder."},

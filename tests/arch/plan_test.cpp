@@ -85,7 +85,7 @@ TEST(Plan, NormsBehindBlocksDoNotLetAFoldedRotationThrough) {
   ModelConfig config = config_of("qwen3-tiny");
   EXPECT_EQ(make_plan(config).residual.refusal, "");
   config.layers[1].after_mlp = {"norm", config.hidden, 1e-5f, 0};
-  EXPECT_NE(make_plan(config).residual.refusal.find("norms behind"), std::string::npos);
+  EXPECT_NE(make_plan(config).residual.refusal.find("norms after"), std::string::npos);
 }
 
 }  // namespace

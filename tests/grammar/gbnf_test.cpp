@@ -112,7 +112,7 @@ TEST(Gbnf, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_THAT(refusal("root ::= [b-a]"), HasSubstr("ends before it begins"));
   EXPECT_THAT(refusal("root ::= (\"a\""), HasSubstr("expected )"));
   EXPECT_THAT(refusal("root ::= \"a\"{3,2}"), HasSubstr("below the lower bound"));
-  EXPECT_THAT(refusal("root ::= \"\\q\""), HasSubstr("behind a backslash"));
+  EXPECT_THAT(refusal("root ::= \"\\q\""), HasSubstr("after a backslash"));
   EXPECT_THAT(refusal("root ::= \"\\ud800\""), HasSubstr("not a character"));
   EXPECT_THAT(refusal("root ::= \"a\"\nroot ::= \"b\""), HasSubstr("is there already"));
   EXPECT_THAT(refusal("root := \"a\""), HasSubstr("expected ::="));

@@ -297,7 +297,9 @@ TEST(Support, AGpuNamesTheCacheTypesThatItDoesNotHave) {
     options.device = options_of(kGpu).device;
     const std::string reason = reason_against(source, options);
     EXPECT_EQ(reason.empty(), !options.cache.keys->largest_scale) << reason;
-    if (!reason.empty()) EXPECT_THAT(reason, HasSubstr("cache types 'tq3_0:seed' and"));
+    if (!reason.empty()) {
+      EXPECT_THAT(reason, HasSubstr("cache types 'tq3_0:seed' and"));
+    }
     EXPECT_EQ(why_not_on_gpus(options.cache, 64).empty(), reason.empty());
     EXPECT_FALSE(why_not_on_gpus(options.cache, 96).empty());
   }
@@ -357,7 +359,7 @@ TEST(Support, GpusNormTurnedHeadsOneByOneOnly) {
   attention.norms_turned = true;
   EXPECT_THAT(why_not(config, kGpu), IsEmpty());
   attention.unit_eps = 1e-6f;
-  EXPECT_THAT(why_not(config, kGpu), HasSubstr("behind their rotation"));
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("after their rotation"));
   EXPECT_THAT(why_not(config, kCpu), IsEmpty());
 }
 

@@ -225,7 +225,7 @@ class StatementParser {
       if (tokens_.skip_sign("=")) {
         macro.defaults.push_back(expressions_.parse_expression());
       } else if (!macro.defaults.empty()) {
-        tokens_.fail("a parameter without a default behind one with a default");
+        tokens_.fail("a parameter without a default after one with a default");
       }
     }
     tokens_.expect_sign(")");
