@@ -28,7 +28,7 @@ struct SequenceTokens {
   int64_t revocable = 0;
   // A model that joins (Model::joins) gets a stream for each of the tokens, [tokens][hidden].
   std::span<const float> streams = {};
-  int64_t read = 0;  // The streams of so many last tokens are wanted.
+  int64_t read = 0;  // number of its last tokens whose streams are wanted
   // All images of the sequence, in their order; those at other positions have no effect.
   std::span<const ImageRows> images = {};
 };

@@ -157,12 +157,11 @@ class CpuExecutor : public PartExecutor {
   std::span<const Run> runs_;
   std::span<const float> streams_;
   std::span<const PlacedRows> images_;
-  std::vector<std::vector<SeenTogether>> together_;  // Each run has a list; empty: no run has one.
-  int64_t first_read_ = 0;                           // Batch explains it.
-  std::vector<int64_t> positions_;                   // Each row has this position.
-  std::vector<int64_t> wanted_;                      // The logits of these rows are wanted.
-  // The latest call of logits() has computed these of them.
-  int64_t first_logit_ = 0, logit_count_ = 0;
+  std::vector<std::vector<SeenTogether>> together_;  // of each run; empty: of none
+  int64_t first_read_ = 0;                           // Batch
+  std::vector<int64_t> positions_;                   // per row
+  std::vector<int64_t> wanted_;                      // rows whose logits are wanted
+  int64_t first_logit_ = 0, logit_count_ = 0;        // of these, by the latest call of logits()
   std::vector<Workspace> workspaces_;      // They are in the order of ModelSteps::buffers.
   std::array<RowBuffer, kRowKinds> rows_;  // Rows is the index; there are logit_rows_ of logits.
   std::unique_ptr<KvCache> cache_;

@@ -15,17 +15,18 @@ int tile_weight(const PhaseCode& code) {
   return 10 * code.words / 4 + 8;
 }
 
-// Fills the blocks one after the other with ranges of weight `most` at most, and leaves one tile
-// for every later block. Returns nothing if the tiles do not all fit.
-std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_t most) {
-  const int tiles = static_cast<int>(behind.size()) - 1;
+// Gives each block in turn as many tiles as weigh at most `most` together, but leaves one tile for
+// every later block. `weight_before` has the weight of all tiles before each tile, and at the end
+// that of all. Returns the first tile of each block, or nothing if tiles are left over.
+std::vector<int> fill_blocks(std::span<const int64_t> weight_before, int blocks, int64_t most) {
+  const int tiles = static_cast<int>(weight_before.size()) - 1;
   std::vector<int> first{0};
   for (int block = 0; block < blocks; ++block) {
     const int begin = first.back(), last = tiles - (blocks - 1 - block);
-    const auto limit = behind.begin() + last + 1;
-    const auto end =
-        std::upper_bound(behind.begin() + begin, limit, behind[static_cast<size_t>(begin)] + most);
-    const int next = static_cast<int>(end - behind.begin()) - 1;
+    const auto limit = weight_before.begin() + last + 1;
+    const auto end = std::upper_bound(weight_before.begin() + begin, limit,
+                                      weight_before[static_cast<size_t>(begin)] + most);
+    const int next = static_cast<int>(end - weight_before.begin()) - 1;
     if (next == begin) return {};
     first.push_back(next);
   }
@@ -36,36 +37,36 @@ std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_
 }  // namespace
 
 std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
-  // It is the weight before each tile; the last entry is the total.
-  std::vector<int64_t> behind{0};
+  std::vector<int64_t> weight_before{0};
   bool equal = true;
   for (const TileRun& run : runs) {
     equal &= run.tiles == 0 || run.weight == runs[0].weight;
     for (int i = 0; i < run.tiles; ++i)
-      behind.push_back(behind.back() + run.weight);
+      weight_before.push_back(weight_before.back() + run.weight);
   }
-  const int tiles = static_cast<int>(behind.size()) - 1;
+  const int tiles = static_cast<int>(weight_before.size()) - 1;
   if (equal) {
     std::vector<int> first;
     for (int block = 0; block <= blocks; ++block)
       first.push_back(block * (tiles / blocks) + std::min(block, tiles % blocks));
     return first;
   }
-  int64_t low = 1, high = behind.back();  // The smallest limit that suffices lies between them.
+  // The smallest limit that suffices lies between these.
+  int64_t low = 1, high = weight_before.back();
   while (low < high) {
     const int64_t middle = std::midpoint(low, high);
-    if (fill_blocks(behind, blocks, middle).empty()) {
+    if (fill_blocks(weight_before, blocks, middle).empty()) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return fill_blocks(behind, blocks, low);
+  return fill_blocks(weight_before, blocks, low);
 }
 
 PhaseOrder::Phase PhaseOrder::next(Work work, std::span<ExchangeArray* const> in) const {
   const int index = static_cast<int>(phases_.size());
-  int from = -1;  // It is the last phase that wrote an array of `in`.
+  int from = -1;  // The arrays of `in` were last written by this phase.
   for (const ExchangeArray* array : in)
     from = std::max(from, array->written);
   const auto read = std::count_if(
