@@ -18,9 +18,8 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
   AttentionPhase& a = plan.phase.attention;
   Arrays& arrays = plan.arrays;
   if (call.m != codes_.rows || (dim != 64 && dim != 128 && dim != 256)) return false;
-  a.rule = detail::attention_rule(call.options, call.sinks);
+  a.rule = detail::row_args(call, kv_heads, dim).rule;  // It throws for calls that no kernel takes.
   if (a.rule.cap.power != 0) return false;
-  detail::row_args(call, kv_heads, dim);  // It throws for calls that no kernel takes.
   a.turned = turned_pairs(rope, dim);
   codes_.mixers |= a.gated || dim == 256 || (a.turned != 0 && a.turned != dim / 2);
   a.q_norm = rope.q_norm;
