@@ -21,11 +21,14 @@ namespace walsh {
 inline constexpr int kActivationGroup = 128;
 // An int8 scale of an input without rotation covers this many.
 inline constexpr int kPlainGroup = 32;
+// The scale of a second plane of activations is this part of the first one's. A product with both
+// is therefore one integer, kPlaneRatio * first + second, times the scale of the second.
+inline constexpr int kPlaneRatio = 254;
 
 // Holds the quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
 //   x[t][c] ~ sum over planes p of scale[t*planes+p][c / group] * q[t*planes+p][c]
 // Rows of q beyond a vector's own length are zero up to cols. A second plane holds the rounding
-// residual of the first (scale / 254), about 15 bits together.
+// residual of the first (scale / kPlaneRatio), about 15 bits together.
 struct ActivationsI8 {
   int64_t cols = 0;
   int64_t stride = 0;  // It is the distance of rows of q.
@@ -182,7 +185,8 @@ struct Ops {
   //   y = fma(i, (scale * unit) * x_scale, y), then y = fma(offset, sum(q) * x_scale, y).
   // For a trellis y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale
   // of row and block), where i is over at most 128 columns of one block. In the end
-  // y = y * (scale of the row * unit) (or y * unit).
+  // y = y * (scale of the row * unit) (or y * unit). Where a token has two planes, i and sum(q) are
+  // kPlaneRatio times those of the first plus those of the second, whose x_scale is taken.
   void (*matmul_i8)(const PanelMatmul& call);
   // Computes what matmul_i8 computes, from float32 inputs in the rotated basis, without rounding.
   // The decoded weights (scale * level + offset) are multiplied in column order by fma and summed

@@ -84,7 +84,7 @@ struct RandomTensor {
 
 enum class Values { random, zero, extreme };
 
-// Makes activations with consistent sums; `extreme` is +-127 everywhere.
+// Makes activations with consistent sums and scales; `extreme` is +-127 everywhere.
 ActivationsI8 make_activations(int64_t m, int64_t cols, int group, int planes, Values values,
                                uint64_t seed) {
   Random random(seed);
@@ -96,6 +96,11 @@ ActivationsI8 make_activations(int64_t m, int64_t cols, int group, int planes, V
   }
   for (float& s : x.scales)
     s = values == Values::zero ? 0.0f : static_cast<float>(0.001 + 0.01 * random.uniform());
+  for (int64_t t = 0; t < m && planes == 2; ++t) {
+    float* first = x.scales.data() + 2 * t * x.groups();
+    for (int64_t g = 0; g < x.groups(); ++g)
+      first[x.groups() + g] = first[g] / kPlaneRatio;
+  }
   for (size_t i = 0; i < x.sums.size(); ++i) {
     for (size_t j = 0; j < 32; ++j)
       x.sums[i] += x.q[i * 32 + j];

@@ -30,27 +30,34 @@ struct CodeBytes : Bytes {
 template <int Bits>
 using UnsignedDecoder = CodeDecoder<Bits, std::conditional_t<(Bits >= 4), CodeBytes, Bytes>>;
 
-// Holds what a step of a vector adds to its products with every row.
+// Holds what a step of a token adds to its products with every row.
 struct Step {
   int32_t first;  // It is the first level times the sum of the activations.
-  float scale;    // It is the scale of the activations.
+  float scale;    // It is the scale of the last plane of the activations.
   float sum;      // It is the sum of the scaled activations.
 };
 
-// Returns the steps of all vectors, [vector][step]. They are made once and used for all rows.
-std::vector<Step> make_steps(const Call& call, int64_t vectors) {
-  const int64_t cols = call.x.cols;
+// Returns the sum of a vector's activations in columns [begin, end).
+int32_t sum_activations(const ActivationsI8& x, int64_t vector, int64_t begin, int64_t end) {
+  if (end - begin < kUnitColumns)
+    return std::accumulate(x.row(vector) + begin, x.row(vector) + end, 0);
+  const int32_t* sums = x.sums.data() + vector * (x.cols / kUnitColumns);
+  return std::accumulate(sums + begin / kUnitColumns, sums + end / kUnitColumns, 0);
+}
+
+// Returns the steps of all tokens, [token][step]. They are made once and used for all rows.
+std::vector<Step> make_steps(const Call& call) {
+  const ActivationsI8& x = call.x;
   std::vector<Step> steps;
-  steps.reserve(static_cast<size_t>(vectors * ceil_div(cols, call.step)));
-  for (int64_t v = 0; v < vectors; ++v) {
-    const int8_t* q = call.x.row(v);
-    const int32_t* sums = call.x.sums.data() + v * (cols / kUnitColumns);
-    for (int64_t c = 0; c < cols; c += call.step) {
-      const int64_t end = std::min(c + call.step, cols);
-      const int32_t sum = call.step < kUnitColumns ? std::accumulate(q + c, q + end, 0)
-                                                   : std::accumulate(sums + c / kUnitColumns,
-                                                                     sums + end / kUnitColumns, 0);
-      const float scale = call.x.scales.data()[v * call.x_groups + call.x_group(c)];
+  steps.reserve(static_cast<size_t>(call.m * ceil_div(x.cols, call.step)));
+  for (int64_t t = 0; t < call.m; ++t) {
+    for (int64_t c = 0; c < x.cols; c += call.step) {
+      int32_t sum = 0;
+      for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
+        sum = sum * kPlaneRatio + sum_activations(x, v, c, std::min(c + call.step, x.cols));
+      }
+      const int64_t last = (t + 1) * x.planes - 1;
+      const float scale = x.scales.data()[last * call.x_groups + call.x_group(c)];
       steps.push_back({sum * call.w.code->levels_i8[0], scale, static_cast<float>(sum) * scale});
     }
   }
@@ -76,7 +83,7 @@ class LinearProduct {
         ldq_(call.x.stride),
         q_(call.x.row(v0)),
         ld_steps_(ceil_div(call.x.cols, call.step)),
-        steps_(steps.data() + v0 * ld_steps_),
+        steps_(steps.data() + token_ * ld_steps_),
         offset_group_(call.w.offset_group == call.w.group ? 0 : call.w.offset_group),
         unit_(call.w.code->unit) {}
 
@@ -143,13 +150,13 @@ class LinearProduct {
     __m256 offset = _mm256_setzero_ps();
     if (offsets_ != nullptr)
       offset = f16(offsets_ + (offset_group_ == 0 ? group : c / offset_group_) * kPanelRows);
-    unroll<Vectors>([&](auto v) WALSH_INLINE {
-      const Step& x = step[v * ld_steps_];
-      const __m256i sum = _mm256_add_epi32(sums[v], _mm256_set1_epi32(x.first));
-      __m256& t = total[v / Planes];
-      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(x.scale)),
-                          t);
-      if (offsets_ != nullptr) t = _mm256_fmadd_ps(offset, _mm256_set1_ps(x.sum), t);
+    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
+      const Step& x = step[t * ld_steps_];
+      const __m256i sum =
+          _mm256_add_epi32(join_planes<Planes>(sums, t), _mm256_set1_epi32(x.first));
+      total[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
+                                 _mm256_mul_ps(scale, _mm256_set1_ps(x.scale)), total[t]);
+      if (offsets_ != nullptr) total[t] = _mm256_fmadd_ps(offset, _mm256_set1_ps(x.sum), total[t]);
     });
   }
 
@@ -173,7 +180,7 @@ void multiply_linear_planes(const Call& call) {
     codes[i] = static_cast<int8_t>(i);
   const UnsignedDecoder<Bits> decoder(codes);
   const int64_t vectors = call.m * Planes;
-  const std::vector<Step> steps = make_steps(call, vectors);
+  const std::vector<Step> steps = make_steps(call);
   for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
     int64_t v = 0;
     const auto multiply = [&](auto count) {

@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 
 #include "base/unroll.h"
 #include "kernels/isa_tables.h"
@@ -79,13 +80,23 @@ WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnit
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Adds offset * sum(q) * x_scale to the total, for the columns of one step.
-inline __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
-                         int64_t columns, float x_scale, __m256 total) {
-  const int32_t* sums = call.x.sums.data() + (vector * call.x.cols + c) / kUnitColumns;
+// Returns the integer sums of token t, which has the vectors [t * Planes, (t + 1) * Planes).
+template <int Planes>
+WALSH_INLINE inline __m256i join_planes(const __m256i* sums, int t) {
+  if constexpr (Planes == 1) return sums[t];
+  const __m256i first = _mm256_mullo_epi32(sums[2 * t], _mm256_set1_epi32(kPlaneRatio));
+  return _mm256_add_epi32(first, sums[2 * t + 1]);
+}
+
+// Adds offset * sum(q) * x_scale to the total of a token, for the columns of one step.
+template <int Planes>
+__m256 add_offset(const Call& call, int64_t panel, int lane, int64_t token, int64_t c,
+                  int64_t columns, float x_scale, __m256 total) {
   int32_t sum = 0;
-  for (int64_t i = 0; i < columns / kUnitColumns; ++i)
-    sum += sums[i];
+  for (int64_t v = token * Planes; v < (token + 1) * Planes; ++v) {
+    const int32_t* sums = call.x.sums.data() + (v * call.x.cols + c) / kUnitColumns;
+    sum = std::accumulate(sums, sums + columns / kUnitColumns, sum * kPlaneRatio);
+  }
   const int64_t group = panel * call.z_groups + c / call.w.offset_group;
   return _mm256_fmadd_ps(call.f16(call.w.offsets, group, lane),
                          _mm256_set1_ps(static_cast<float>(sum) * x_scale), total);
@@ -114,12 +125,14 @@ void multiply_half(const Call& call, const Weights& weights, int64_t panel, int 
       words += Weights::kUnitWords;
     }
     const __m256 scale = weights.scale(call, panel, lane, c);
-    unroll<Vectors>([&](auto v) WALSH_INLINE {
-      const float x_scale = x_scales[v * call.x_groups + call.x_group(c)];
-      __m256& t = total[v / Planes];
-      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
-                          t);
-      if (w.offset_group) t = add_offset(call, panel, lane, v0 + v, c, columns, x_scale, t);
+    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
+      const float x_scale = x_scales[(t * Planes + Planes - 1) * call.x_groups + call.x_group(c)];
+      total[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(join_planes<Planes>(acc, t)),
+                                 _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)), total[t]);
+      if (w.offset_group) {
+        total[t] =
+            add_offset<Planes>(call, panel, lane, v0 / Planes + t, c, columns, x_scale, total[t]);
+      }
     });
   }
   unroll<Vectors / Planes>(
@@ -147,11 +160,11 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
       acc[v] = add_dot(acc[v], weights, magnitudes, q + v * call.x.stride + i);
     });
   }
-  unroll<Vectors>([&](auto v) WALSH_INLINE {
-    const float x_scale = call.x.scales.data()[(v0 + v) * call.x_groups + call.x_group(c)];
-    __m256& t = totals[v / Planes];
-    t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
-                        t);
+  const float* x_scales = call.x.scales.data() + v0 * call.x_groups + call.x_group(c);
+  unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
+    const float x_scale = x_scales[(t * Planes + Planes - 1) * call.x_groups];
+    totals[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(join_planes<Planes>(acc, t)),
+                                _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)), totals[t]);
   });
 }
 

@@ -114,17 +114,27 @@ class FewVectors {
       unroll<Parts>([&](auto part) WALSH_INLINE {
         const int64_t from = c + part * columns / Parts;
         if constexpr (Parts == 2) load_scale(from);
-        unroll<Vectors>([&](auto v) WALSH_INLINE {
+        const auto sum_of = [&](auto v) WALSH_INLINE {
           const __m512i(&a)[kChains] = acc[part][v];
           __m512i sum = a[0];
           unroll<kChains - 1>([&](auto i) WALSH_INLINE { sum = _mm512_add_epi32(sum, a[i + 1]); });
-          const float x_scale = call.x_scale(v0 + v, from);
-          __m512& t = total[v / Planes];
-          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                              _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), t);
+          return sum;
+        };
+        unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
+          constexpr int kFirst = t * Planes, kLast = kFirst + Planes - 1;
+          __m512i sum = sum_of(std::integral_constant<int, kFirst>());
+          int32_t x_sum = sums[part][kFirst];
+          if constexpr (Planes == 2) {
+            sum = join_planes(sum, sum_of(std::integral_constant<int, kLast>()));
+            x_sum = x_sum * kPlaneRatio + sums[part][kLast];
+          }
+          const float x_scale = call.x_scale(v0 + kLast, from);
+          total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
+                                     _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), total[t]);
           if (w.offset_group) {
-            t = _mm512_fmadd_ps(call.offset(panel, from / w.offset_group),
-                                _mm512_set1_ps(static_cast<float>(sums[part][v]) * x_scale), t);
+            total[t] =
+                _mm512_fmadd_ps(call.offset(panel, from / w.offset_group),
+                                _mm512_set1_ps(static_cast<float>(x_sum) * x_scale), total[t]);
           }
         });
       });

@@ -157,28 +157,31 @@ class IntegerMatmul {
   }
 
   // Adds the sums of columns [c, c + columns), times their scales, to totals[token][panel][row].
-  template <class Scaling, int Panels, int Vectors, bool Offsets>
+  template <class Scaling, int Panels, int Vectors, int Planes, bool Offsets>
   WALSH_INLINE static void add_sums(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     const int32_t* sums, float* totals) {
     const Call& call = s.call;
-    const int token_shift = call.x.planes - 1;  // A token has 1 or 2 planes.
     __m512 scale[Panels], offset[Panels];
     unroll<Panels>([&](auto p) WALSH_INLINE {
       scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
       if constexpr (Offsets) offset[p] = call.offset(s.panel + p, c / call.w.offset_group);
     });
     const float* x_scales = call.x_scales(v0, c);
-    for (int v = 0; v < Vectors; ++v) {
-      const float x_scale = x_scales[v * call.x_groups];
+    for (int v = 0; v < Vectors; v += Planes) {
+      const float x_scale = x_scales[(v + Planes - 1) * call.x_groups];
       const __m512 factor = _mm512_set1_ps(x_scale);
       __m512 shift;
       if constexpr (Offsets) {
-        const auto x_sum = static_cast<float>(call.x_sum(v0 + v, c, columns));
-        shift = _mm512_set1_ps(x_sum * x_scale);
+        int32_t x_sum = call.x_sum(v0 + v, c, columns);
+        if constexpr (Planes == 2) x_sum = x_sum * kPlaneRatio + call.x_sum(v0 + v + 1, c, columns);
+        shift = _mm512_set1_ps(static_cast<float>(x_sum) * x_scale);
       }
-      float* out = totals + (v >> token_shift) * Panels * kPanelRows;
+      float* out = totals + v / Planes * Panels * kPanelRows;
       unroll<Panels>([&](auto p) WALSH_INLINE {
-        const __m512i sum = _mm512_load_si512(sums + (v * Panels + p) * kPanelRows);
+        const int32_t* from = sums + (v * Panels + p) * kPanelRows;
+        __m512i sum = _mm512_load_si512(from);
+        if constexpr (Planes == 2)
+          sum = join_planes(sum, _mm512_load_si512(from + Panels * kPanelRows));
         __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale[p], factor),
                                    _mm512_load_ps(out + p * kPanelRows));
         if constexpr (Offsets) t = _mm512_fmadd_ps(offset[p], shift, t);
@@ -205,12 +208,19 @@ class IntegerMatmul {
                     s.next_columns,
                     s.unit_bytes};
     alignas(64) int32_t sums[kAhead + 1][Vectors * Panels * kPanelRows];
-    const auto add = [&](int64_t c, int64_t columns, const int32_t* from) {
+    const auto add_planes = [&](auto planes, int64_t c, int64_t columns, const int32_t* from) {
       if (call.z_groups) {
-        add_sums<Scaling, Panels, Vectors, true>(slab, v0, c, columns, from, totals);
+        add_sums<Scaling, Panels, Vectors, planes, true>(slab, v0, c, columns, from, totals);
       } else {
-        add_sums<Scaling, Panels, Vectors, false>(slab, v0, c, columns, from, totals);
+        add_sums<Scaling, Panels, Vectors, planes, false>(slab, v0, c, columns, from, totals);
       }
+    };
+    const auto add = [&](int64_t c, int64_t columns, const int32_t* from) {
+      if constexpr (Vectors % 2 == 0) {
+        if (call.x.planes == 2)
+          return add_planes(std::integral_constant<int, 2>(), c, columns, from);
+      }
+      add_planes(std::integral_constant<int, 1>(), c, columns, from);
     };
     [[maybe_unused]] int64_t before = 0;  // The sums of this many columns are not scaled yet.
     int part = 0;

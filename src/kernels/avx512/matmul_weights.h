@@ -29,6 +29,11 @@ inline constexpr int kFewVectors = 8;
 // Outputs of more bytes than this do not stay in a core's second-level cache.
 inline constexpr int64_t kCachedBytes = int64_t{1} << 20;
 
+// Returns the integer sums for both planes of a token.
+WALSH_INLINE inline __m512i join_planes(__m512i first, __m512i second) {
+  return _mm512_add_epi32(_mm512_mullo_epi32(first, _mm512_set1_epi32(kPlaneRatio)), second);
+}
+
 // Holds the arguments, and values computed from them once, which avoids divisions in the inner
 // loops.
 struct VnniCall : PanelMatmul {

@@ -38,6 +38,12 @@ int32_t dot(const PanelMatrix& w, const uint32_t* words, int lane, const int8_t*
   return sum;
 }
 
+// Returns the scale of the activations at a column of the last plane of token t.
+float last_plane_scale(const ActivationsI8& x, int64_t t, int64_t col) {
+  const int64_t v = (t + 1) * x.planes - 1;
+  return x.scales.data()[v * x.groups() + col / x.group];
+}
+
 int trellis_level_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) {
   const TrellisCode& code = *w.trellis;
   const int t = tile_position(row, static_cast<int>(col % kTileCols));
@@ -59,14 +65,13 @@ float trellis_row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int
     const int64_t block = column_block(c, w.cols);
     const float factor =
         w.trellis->block_scales ? trellis_scale(w, panel, row, block) : w.col_factors.data()[block];
+    int32_t sum = 0;
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-      int32_t sum = 0;
-      for (int64_t i = c; i < end; ++i) {
+      sum *= kPlaneRatio;
+      for (int64_t i = c; i < end; ++i)
         sum += trellis_level_at(w, panel, row, i) * x.row(v)[i];
-      }
-      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
-      y = std::fma(static_cast<float>(sum), factor * x_scale, y);
     }
+    y = std::fma(static_cast<float>(sum), factor * last_plane_scale(x, t, c), y);
     c = end;
   }
   const float unit = w.trellis->unit;
@@ -84,16 +89,18 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   for (int64_t c = 0; c < w.cols; c += step) {
     const int64_t end = std::min(c + step, w.cols);
     const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * unit;
+    int32_t sum = 0, x_sum = 0;
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
       const int8_t* q = x.row(v);
-      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
-      y = std::fma(static_cast<float>(dot(w, words, lane, q, c, end)), scale * x_scale, y);
-      if (w.offset_group == 0) continue;
-      const int32_t sum = std::accumulate(q + c, q + end, 0);
-      const float offset =
-          scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), c / w.offset_group, lane);
-      y = std::fma(offset, static_cast<float>(sum) * x_scale, y);
+      sum = sum * kPlaneRatio + dot(w, words, lane, q, c, end);
+      x_sum = x_sum * kPlaneRatio + std::accumulate(q + c, q + end, 0);
     }
+    const float x_scale = last_plane_scale(x, t, c);
+    y = std::fma(static_cast<float>(sum), scale * x_scale, y);
+    if (w.offset_group == 0) continue;
+    const float offset =
+        scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), c / w.offset_group, lane);
+    y = std::fma(offset, static_cast<float>(x_sum) * x_scale, y);
   }
   return y;
 }

@@ -186,8 +186,8 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
       }
       first = q;
       first_scale = scale;
-      scale /= 254.0f;
-      inverse *= 254.0f;
+      scale /= kPlaneRatio;
+      inverse *= kPlaneRatio;
     }
   }
 }
