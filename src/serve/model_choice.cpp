@@ -1,7 +1,6 @@
 #include "serve/model_choice.h"
 
 #include <charconv>
-#include <cmath>
 #include <utility>
 
 #include "base/percent.h"
@@ -69,6 +68,8 @@ class ChoiceReader : public nlohmann::json_sax<Json> {
   int depth_ = 0;
 };
 
+constexpr double kMostSeconds = 1e12;  // Sums with the time of day are still dates.
+
 std::string text_of(const Json& value, const char* key) {
   if (value.is_null()) return "";
   if (!value.is_string())
@@ -81,7 +82,7 @@ std::optional<double> keep_of(const Json& value) {
   std::optional<double> seconds;
   if (value.is_number()) {
     const auto number = value.get<double>();
-    if (std::isfinite(number)) seconds = number < 0 ? -1 : number;
+    if (number < kMostSeconds) seconds = number < 0 ? -1 : number;
   } else if (value.is_string()) {
     seconds = parse_duration(value.get_ref<const std::string&>());
   }
@@ -132,7 +133,7 @@ std::optional<double> parse_duration(std::string_view text) {
     plain = factor == 0;
     seconds += number * (plain ? 1 : factor);
   }
-  if (!(seconds < 1e12)) return std::nullopt;
+  if (!(seconds < kMostSeconds)) return std::nullopt;
   return negative && seconds > 0 ? -1 : seconds;
 }
 

@@ -65,6 +65,8 @@ TEST(ModelChoice, OllamaSaysHowLongAModelIsKept) {
   EXPECT_EQ(keep("null"), std::nullopt);
   EXPECT_EQ(refusal(R"({"keep_alive": "soon"})", "/api/chat"), 400);
   EXPECT_EQ(refusal(R"({"keep_alive": [1]})", "/api/chat"), 400);
+  EXPECT_EQ(refusal(R"({"keep_alive": 1e300})", "/api/chat"), 400);
+  EXPECT_EQ(refusal(R"({"keep_alive": "1000000000000s"})", "/api/chat"), 400);
   EXPECT_EQ(choice(R"({"keep_alive": "soon", "model": "a"})").keep_seconds, std::nullopt);
 }
 
