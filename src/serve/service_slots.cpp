@@ -24,10 +24,13 @@ int64_t place_of(const std::string& path) {
   return std::stoll(number);
 }
 
-// Reading what is no such file is the client's mistake.
-ApiError slot_error(const Error& error) {
-  const bool file = error.code() == ErrorCode::io || error.code() == ErrorCode::bad_input;
-  return file ? ApiError(400, error.what(), "filename") : api_error(error);
+// Returns the error of a file, without its path on the server. Naming what is no such file is the
+// client's mistake; a file that cannot be written is not.
+ApiError slot_error(const Error& error, const std::string& name, bool saves) {
+  if (error.code() != ErrorCode::io && error.code() != ErrorCode::bad_input)
+    return api_error(error);
+  const std::string what = name + ": " + error.reason();
+  return saves ? ApiError(500, what) : ApiError(400, what, "filename");
 }
 
 // Runs a task of a request and sends what it returns.
@@ -37,9 +40,20 @@ void send_result(const std::shared_ptr<HttpReply>& reply, const std::function<Js
   } catch (const ApiError& e) {
     reply->send(e.response());
   } catch (const Error& e) {
-    reply->send(slot_error(e).response());
+    reply->send(api_error(e).response());
   } catch (const std::exception& e) {
     reply->send(ApiError(500, e.what()).response());
+  }
+}
+
+// Saves or restores the text of a place.
+PlaceFile move_text(Scheduler& scheduler, int64_t place, const std::string& owner,
+                    const std::string& name, bool saves) {
+  try {
+    return saves ? scheduler.save_place(place, owner, name)
+                 : scheduler.restore_place(place, owner, name);
+  } catch (const Error& e) {
+    throw slot_error(e, name, saves);
   }
 }
 
@@ -115,8 +129,7 @@ void Service::act_on_slot(const HttpRequest& request, const std::shared_ptr<Http
         return {{"id_slot", place}, {"n_erased", scheduler_.erase_place(place, owner)}};
       const bool saves = action == "save";
       const auto start = std::chrono::steady_clock::now();
-      const PlaceFile file = saves ? scheduler_.save_place(place, owner, name)
-                                   : scheduler_.restore_place(place, owner, name);
+      const PlaceFile file = move_text(scheduler_, place, owner, name, saves);
       return {{"id_slot", place},
               {"filename", name},
               {saves ? "n_saved" : "n_restored", file.tokens},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 
 #include "schedule/prefix_store.h"
 #include "serve/service_fixture.h"
@@ -223,6 +224,11 @@ TEST_F(LongChatsTest, WhatASlotHasLeftIsSavedRestoredAndErased) {
                                                {"x", "save", "x"},
                                                {"0", "copy", "x"}})
     EXPECT_EQ(act(slot, action, name)->response.status, 400) << slot << action << name;
+  std::filesystem::remove_all(folder.path());
+  const auto unwritten = act("1", "save", "london.bin");
+  EXPECT_EQ(unwritten->response.status, 500);
+  for (const auto& reply : {unwritten, act("0", "restore", "london.bin")})
+    EXPECT_EQ(reply->response.body.find(folder.path()), std::string::npos) << reply->response.body;
 }
 
 }  // namespace
