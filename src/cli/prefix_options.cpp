@@ -18,15 +18,16 @@ void tell(const std::string& note) {
 }  // namespace
 
 void PrefixOptions::add_to(const FlagGroup& group) {
-  group.add("--cache-dir", &folder_,
-            "Folder in which cached prefixes survive a restart; only its owner can read the files, "
-            "which hold the texts (CPU)",
-            {.value = "DIR"});
+  const Flag& folder = group.add(
+      "--cache-dir", &folder_,
+      "Folder in which cached prefixes survive a restart; only its owner can read the files, "
+      "which hold the texts (CPU)",
+      {.value = "DIR"});
   group.add(
       "--cache-size", &size_,
       "Bytes of that folder, of each model, such as 20G; the files that were not used for the "
       "longest time are removed [8GiB]",
-      {.value = "SIZE"});
+      {.value = "SIZE", .needed = &folder});
 }
 
 uint64_t PrefixOptions::bytes() const {

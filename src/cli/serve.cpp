@@ -232,6 +232,7 @@ ServedModelOptions model_options(const Options& options, const ModelOptions& mod
 }
 
 int serve_one(const Options& options, ServiceOptions service) {
+  options.models.note_for_single();
   ModelOptions model = options.model;
   model.path = options.models.paths.front();
   if (service.model_name.empty()) service.model_name = model_name(model.path);

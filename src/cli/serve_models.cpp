@@ -5,6 +5,7 @@
 #include "api/draft_model.h"
 #include "base/cuda/device.h"
 #include "base/memory.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "io/error_output.h"
 #include "io/printable.h"
@@ -40,6 +41,11 @@ bool ServedModels::single() const {
   if (paths.empty() && folders.empty())
     throw Error(ErrorCode::usage, "command line", "MODEL is required");
   return folders.empty() && paths.size() == 1 && !is_folder_of_models(paths.front());
+}
+
+void ServedModels::note_for_single() const {
+  if (!memory.empty() || keep_alive != kKeepAlive)
+    print_note("--models-memory and --keep-alive: a single model is loaded at the start and stays");
 }
 
 std::vector<ModelPlace> ServedModels::places() const {

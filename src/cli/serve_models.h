@@ -10,17 +10,21 @@
 
 namespace walsh::cli {
 
+constexpr const char* kKeepAlive = "5m";
+
 struct ServedModels {
   std::vector<std::string> paths;    // these are MODEL...
   std::vector<std::string> folders;  // these are given by --models-dir
   // All loaded models together may take this much; an empty text means what is available.
   std::string memory;
-  std::string keep_alive = "5m";
+  std::string keep_alive = kKeepAlive;
 
   void add_to(Command& command);
   // Returns whether a single model is served, which is loaded at once and stays. Throws usage if
   // there is none at all.
   bool single() const;
+  // Prints a note if flags are given that have no effect on a single model.
+  void note_for_single() const;
   // Returns all models, also those of the folders. Throws usage if there are none.
   std::vector<ModelPlace> places() const;
   // Returns the options that the flags decide for models on this device; throws usage.

@@ -89,6 +89,12 @@ TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
   EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
 
+TEST_F(ServeCommand, FlagsThatASingleModelDoesNotHeedAreNoted) {
+  EXPECT_THAT(with_server("--keep-alive 1h", "cat " + file("log")),
+              HasSubstr("walsh: note: --models-memory and --keep-alive: a single model"));
+  EXPECT_THAT(with_server("", "cat " + file("log")), testing::Not(HasSubstr("note")));
+}
+
 // There is room for one of the models, so that the second one takes the place of the first.
 TEST_F(ServeCommand, SeveralModelsTakeTurnsOnAGpu) {
   if (!cuda::first_device()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
