@@ -15,7 +15,10 @@ types=(itq3_s tq3 tq4 tq4+4)
 install_packages "${WALSH_BUILD_PACKAGES[@]}"
 cuda=OFF  # GPU code takes minutes to compile: only where it can run
 nvidia-smi > /dev/null 2>&1 && cuda=AUTO
-cmake --preset release -DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda"
+options=(-DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda")
+# Several sources compiled as one take half the time where nothing is built yet.
+[ -e build/release/CMakeCache.txt ] || options+=(-DWALSH_UNITY=ON)
+cmake --preset release "${options[@]}"
 cmake --build --preset release --parallel "$(nproc)"
 mkdir -p "$out"
 
