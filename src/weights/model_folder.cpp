@@ -5,6 +5,7 @@
 #include <map>
 #include <system_error>
 
+#include "io/printable.h"
 #include "walsh/error.h"
 #include "weights/hub_cache.h"
 
@@ -79,7 +80,7 @@ std::string model_name(const std::string& model) {
   if (const std::string name = cached_name(model); !name.empty()) return name;
   const fs::path path = fs::path(model).lexically_normal();
   const fs::path last = path.has_filename() ? path : path.parent_path();
-  return (last.extension() == ".gguf" ? last.stem() : last.filename()).string();
+  return one_line((last.extension() == ".gguf" ? last.stem() : last.filename()).string());
 }
 
 bool is_folder_of_models(const std::string& path) {
@@ -110,7 +111,7 @@ std::vector<ModelPlace> models_in(const std::string& folder) {
     throw Error(ErrorCode::usage, folder, "has more than 1000 models");
   std::vector<ModelPlace> models;
   for (const auto& [name, path] : found)
-    models.push_back({name, path.string(), bytes_of_files(path.string())});
+    models.push_back({one_line(name), path.string(), bytes_of_files(path.string())});
   return models;
 }
 

@@ -61,6 +61,13 @@ TEST_F(ModelFolderTest, AFileThatIsNamedAsAFolderKeepsItsExtension) {
   EXPECT_THAT(names(), ElementsAre("qwen", "qwen.gguf"));
 }
 
+TEST_F(ModelFolderTest, NamesAreUtf8OnOneLine) {
+  put("b\xff.gguf");
+  put("caf\u00e9\n.gguf");
+  EXPECT_THAT(names(), ElementsAre("b\\xff", "caf\u00e9"));
+  EXPECT_EQ(model_name(folder() + "/b\xff.gguf"), "b\\xff");
+}
+
 TEST_F(ModelFolderTest, RepositoriesOfTheCacheHaveTheirNames) {
   put("models--Qwen--Qwen3-0.6B/refs/main", "abc");
   put("models--Qwen--Qwen3-0.6B/snapshots/abc/config.json");
