@@ -1,5 +1,8 @@
 #include "cli/serve_models.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 
 #include "api/draft_model.h"
@@ -57,6 +60,7 @@ std::vector<ModelPlace> ServedModels::places() const {
     places.insert(places.end(), found.begin(), found.end());
   };
   for (const std::string& path : paths) {
+    if (::access(path.c_str(), F_OK) != 0) throw_system_error(path, "open", errno);
     if (is_folder_of_models(path)) {
       add_folder(path);
     } else {

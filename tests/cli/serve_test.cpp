@@ -89,6 +89,10 @@ TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
   EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
 
+TEST_F(ServeCommand, AModelOfSeveralThatIsAbsentIsRefusedAtTheStart) {
+  expect_error(walsh({"serve", model(), file("absent.gguf")}), 5, "absent.gguf: cannot open");
+}
+
 TEST_F(ServeCommand, FlagsThatASingleModelDoesNotHeedAreNoted) {
   EXPECT_THAT(with_server("--keep-alive 1h", "cat " + file("log")),
               HasSubstr("walsh: note: --models-memory and --keep-alive: a single model"));
