@@ -59,6 +59,8 @@ NAMES = {
     "qwen3_5_text": "Qwen 3.5 (text)",
     "qwen3_moe": "Qwen 3 MoE",
     "qwen3_next": "Qwen3-Next",
+    "qwen3_vl_moe_text": "Qwen3-VL MoE (text)",
+    "qwen3_vl_text": "Qwen3-VL (text)",
     "seed_oss": "Seed-OSS",
     "smollm3": "SmolLM3",
 }

@@ -98,6 +98,7 @@ def tiny_configs():
     yield from phi3_configs()
     yield from qwen35_configs()
     yield from qwen35_wholes()
+    yield from qwen3_vl_wholes()
     yield from qwen_hybrid_expert_configs()
     yield from expert_configs()
     yield from dense_configs()
@@ -250,6 +251,55 @@ def qwen35_wholes():
     yield "qwen35-moe-vision-tiny", transformers.Qwen3_5MoeConfig(
         text_config=dict(text, **experts), **parts
     ), dict(gain=0.0)
+
+
+def qwen3_vl_wholes():
+    vision = dict(
+        depth=1,
+        hidden_size=16,
+        intermediate_size=16,
+        num_heads=2,
+        patch_size=2,
+        out_hidden_size=64,
+        num_position_embeddings=4,
+        deepstack_visual_indexes=[0],
+    )
+    parts = dict(vision_config=vision, image_token_id=150, video_token_id=151)
+    plain = dict(rope_theta=10000.0, rope_type="default", mrope_interleaved=True)
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    shape = {**SHAPE, "num_hidden_layers": 2}
+    experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+    for name, config, own, other in (
+        ("qwen3-vl", transformers.Qwen3VLConfig, {}, {}),
+        (
+            "qwen3-vl-moe",
+            transformers.Qwen3VLMoeConfig,
+            experts,
+            dict(num_experts=5, mlp_only_layers=[1]),
+        ),
+    ):
+        text = dict(shape, head_dim=24, **own)
+        yield f"{name}-tiny", config(
+            text_config=dict(text, rope_parameters={**plain, "mrope_section": [4, 4, 4]}),
+            tie_word_embeddings=True,
+            **parts,
+        ), {}
+        yield f"{name}-bias-tiny", config(
+            text_config=dict(
+                {**text, **other}, head_dim=16, attention_bias=True, rope_parameters=plain
+            ),
+            tie_word_embeddings=False,
+            **parts,
+        ), {}
+        if not own:  # keys as fp16 change the logits of the dense one by 2e-3
+            continue
+        yield "qwen3-vl-moe-yarn-tiny", config(
+            text_config=dict(
+                text, rope_parameters={**plain, **yarn, "mrope_section": [6, 3, 3]}
+            ),
+            tie_word_embeddings=True,
+            **parts,
+        ), {}
 
 
 def qwen_hybrid_expert_configs():

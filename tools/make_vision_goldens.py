@@ -4,7 +4,7 @@ that read images, each with what transformers' processor and tower make of them,
 (*-chat), with how the whole model continues messages that have images.
 
     make_vision_goldens.py            # everything
-    make_vision_goldens.py --chats    # the last kind only
+    make_vision_goldens.py NAME...    # these models only
 
 Needs torch, torchvision, transformers, Pillow, safetensors. Pixels are those of the processors'
 own conversion to RGB, after the orientation of EXIF.
@@ -25,6 +25,8 @@ from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.pixtral.processing_pixtral import PixtralProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "vision"
 ORIENTATION = 0x0112
@@ -166,6 +168,27 @@ def qwen35_models(ids):
         temporal_patch_size=1)
 
 
+def qwen3_vl_models(ids):
+    rope = dict(rope_theta=10000.0, rope_type="default", mrope_interleaved=True,
+                mrope_section=[2, 1, 1])
+    text = dict(TEXT, rope_parameters=rope)
+    token = dict(image_token_id=ids["[IMG]"], video_token_id=ids["[IMG_END]"])
+    yield "qwen3vl-a", hf.Qwen3VLConfig(
+        text_config=text, tie_word_embeddings=True, **token,
+        vision_config=dict(depth=3, hidden_size=16, intermediate_size=24, num_heads=2,
+                           patch_size=4, out_hidden_size=16, num_position_embeddings=36,
+                           deepstack_visual_indexes=[0, 1])), dict(
+        size=dict(shortest_edge=256, longest_edge=1600), patch_size=4)
+    yield "qwen3vl-b", hf.Qwen3VLConfig(
+        text_config=text, tie_word_embeddings=True, **token,
+        vision_config=dict(depth=2, hidden_size=12, intermediate_size=16, num_heads=3,
+                           patch_size=2, out_hidden_size=16, num_position_embeddings=9,
+                           spatial_merge_size=3, temporal_patch_size=1, hidden_act="gelu",
+                           deepstack_visual_indexes=[1])), dict(
+        size=dict(shortest_edge=36, longest_edge=800), patch_size=2, merge_size=3,
+        temporal_patch_size=1)
+
+
 def randomize(model, seed):
     """Gives every tensor values that matter, as bfloat16 has them."""
     generator = torch.Generator().manual_seed(seed)
@@ -173,6 +196,9 @@ def randomize(model, seed):
         noise = torch.randn(p.shape, generator=generator)
         if p.dim() == 1:
             plain = name.endswith("bias") or "soft_emb_norm" in name or "language_model" in name
+            if model.config.model_type.startswith("qwen3_vl"):
+                plain = name.endswith("bias")
+            plain = plain and "linear_attn.norm" not in name
             value = 0.2 * noise + (0 if plain else 1)
         else:
             value = noise * p[0].numel() ** -0.5
@@ -180,9 +206,12 @@ def randomize(model, seed):
 
 
 def features_of(model, pixels, **sizes):
+    """Returns the rows of an image, and behind each what is added to outputs of layers."""
     with torch.no_grad():
-        out = model.get_image_features(pixels, return_dict=True, **sizes).pooler_output
-    return torch.cat(list(out)) if isinstance(out, (list, tuple)) else out[0]
+        out = model.get_image_features(pixels, return_dict=True, **sizes)
+    parts = [out.pooler_output, *(getattr(out, "deepstack_features", None) or [])]
+    return torch.cat([torch.cat(list(part)) if isinstance(part, (list, tuple)) else part[0]
+                      for part in parts], -1)
 
 
 def write_model(name, config, seed, process):
@@ -261,6 +290,8 @@ CHATS = [("Look", ["turned.jpg"]), ("Look", ["alpha.png"]),
 GENERATED = 8
 # Continuations are compared where the best token is better than the next one by this much.
 MARGIN = 2e-2
+# Keys and values as fp16, which caches have, may change logits by this share of the largest one.
+MOST_ROUNDING = 6e-4
 
 
 def chat_models(ids):
@@ -289,6 +320,58 @@ def chat_models(ids):
                                           image_seq_length=9)), "<start_of_image>"
 
 
+def qwen_chat_models(ids):
+    """Yields the same for Qwen3-VL and Qwen 3.5, three of each kind."""
+    base = dict(TEXT, hidden_size=32, intermediate_size=32, num_hidden_layers=3,
+                eos_token_id=ids["</s>"], bos_token_id=ids["<s>"])
+    delta = dict(linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=1,
+                 linear_num_value_heads=2)
+    experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+    tower = dict(depth=2, hidden_size=24, intermediate_size=24, num_heads=2, patch_size=4,
+                 out_hidden_size=32, num_position_embeddings=16)
+
+    def rope(sections, **other):
+        named = dict(mrope_section=sections, mrope_interleaved=True) if sections else {}
+        return {"rope_theta": 10000.0, "rope_type": "default", **named, **other}
+
+    shapes = (  # the text, the ropes of both kinds, the tower, the layers that add rows
+        ("", dict(head_dim=16), rope([4, 2, 2]), rope([2, 1, 1], partial_rotary_factor=0.5),
+         tower, [0, 1]),
+        ("-wide", dict(head_dim=32, num_attention_heads=4, num_key_value_heads=2,
+                       attention_bias=True), rope([4, 5, 6], rope_theta=5e6), rope(None),
+         dict(tower, hidden_size=12, num_heads=3, patch_size=3, spatial_merge_size=3,
+              num_position_embeddings=9, temporal_patch_size=1), [1]),
+        ("-long", dict(head_dim=24, num_key_value_heads=2),
+         rope([4, 4, 4], rope_type="yarn", factor=4.0, original_max_position_embeddings=64),
+         rope([0, 9, 0], rope_theta=100.0, partial_rotary_factor=1.0),
+         dict(tower, hidden_act="gelu", num_position_embeddings=1), []))
+    kinds = (
+        ("qwen3vl", hf.Qwen3VLConfig, 0, {}),
+        ("qwen3vl-moe", hf.Qwen3VLMoeConfig, 0, experts),
+        ("qwen35", hf.Qwen3_5Config, 1, delta),
+        ("qwen35-moe", hf.Qwen3_5MoeConfig, 1,
+         {**delta, **experts, "shared_expert_intermediate_size": 16}))
+    for kind, config, hybrid, own in kinds:
+        for i, (shape, text, *ropes, vision, deep) in enumerate(shapes):
+            text = {**base, **text, **own, "rope_parameters": ropes[hybrid]}
+            if hybrid:
+                text["layer_types"] = ["linear_attention", "full_attention", "full_attention"]
+            else:
+                vision = dict(vision, deepstack_visual_indexes=deep)
+            if kind == "qwen3vl-moe" and i == 1:
+                text["mlp_only_layers"] = [1]
+            image = Qwen2VLImageProcessor(
+                size=dict(shortest_edge=256, longest_edge=1600), patch_size=vision["patch_size"],
+                merge_size=vision.get("spatial_merge_size", 2),
+                temporal_patch_size=vision.get("temporal_patch_size", 2))
+            yield f"{kind}{shape}-chat", config(
+                text_config=text, vision_config=vision, tie_word_embeddings=i != 1,
+                image_token_id=ids["<image_soft_token>"], video_token_id=ids["[IMG]"]), (
+                lambda tokenizer, image=image: Qwen3VLProcessor(
+                    image, tokenizer, Qwen3VLVideoProcessor())), (
+                "<start_of_image><image_soft_token><end_of_image>")
+
+
 def continued(model, inputs):
     """Returns the logits behind the prompt, the best tokens and the least margin of a choice."""
     inputs = dict(inputs)
@@ -302,10 +385,21 @@ def continued(model, inputs):
         tokens.append(int(best.indices[0]))
         inputs["input_ids"] = torch.cat([inputs["input_ids"], best.indices[None, :1]], 1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        if "token_type_ids" in inputs:
-            inputs["token_type_ids"] = torch.cat(
-                [inputs["token_type_ids"], torch.zeros(1, 1, dtype=torch.int64)], 1)
+        for key in {"token_type_ids", "mm_token_type_ids"} & inputs.keys():
+            inputs[key] = torch.cat([inputs[key], torch.zeros(1, 1, dtype=torch.int64)], 1)
     return first, tokens, margin
+
+
+def rounding(model, inputs, logits):
+    """Returns how much logits change, as a share, where keys and values are rounded to fp16."""
+    hooks = [module.register_forward_hook(lambda _, __, out: out.half().float())
+             for name, module in model.named_modules()
+             if "language_model" in name and name.endswith(("k_proj", "v_proj"))]
+    with torch.no_grad():
+        rounded = model(**inputs, use_cache=False).logits[0, -1]
+    for hook in hooks:
+        hook.remove()
+    return float((rounded - logits).abs().max() / logits.abs().max())
 
 
 def chats_of(model, processor, template, image_token):
@@ -318,6 +412,7 @@ def chats_of(model, processor, template, image_token):
         inputs = processor(text=prompt, images=pixels or None, return_tensors="pt",
                            add_special_tokens=False)
         logits, tokens, margin = continued(model, inputs)
+        assert rounding(model, inputs, logits) < MOST_ROUNDING, "too sensitive"
         least = min(least, margin)
         chats.append(dict(text=words, images=names, prompt=prompt,
                           input_ids=inputs["input_ids"][0].tolist(), tokens=tokens,
@@ -343,7 +438,7 @@ def write_chat(name, config, processor_of, image_token, tokenizer_file):
         randomize(model, seed)
         try:
             chats, margin = chats_of(model, processor, Template(source), image_token)
-        except AssertionError:
+        except (AssertionError, ValueError):  # transformers refuses a placeholder as an answer
             continue
         if margin > MARGIN:
             break
@@ -361,26 +456,30 @@ def write_chat(name, config, processor_of, image_token, tokenizer_file):
     print(f"{name}: seed {seed}, least margin {margin:.4f}")
 
 
-def write_chats(ids, tokenizer_file):
-    for name, config, processor_of, image_token in chat_models(ids):
-        write_chat(name, config, processor_of, image_token, tokenizer_file)
+def write_chats(ids, tokenizer_file, wanted):
+    for name, config, processor_of, image_token in [*chat_models(ids), *qwen_chat_models(ids)]:
+        if not wanted or name in wanted:
+            write_chat(name, config, processor_of, image_token, tokenizer_file)
 
 
 def main():
-    chats_only = sys.argv[1:] == ["--chats"]
-    if not chats_only:
+    wanted = sys.argv[1:]
+    if not wanted:
         shutil.rmtree(OUT, ignore_errors=True)
         write_images()
     scratch = OUT / "scratch"
     scratch.mkdir()
     ids = write_tokenizer(scratch)
-    write_chats(ids, scratch / "tokenizer.json")
+    write_chats(ids, scratch / "tokenizer.json", wanted)
     models = [(mistral3_models, process_pixtral), (gemma3_models, process_gemma3),
-              (qwen35_models, process_qwen)]
+              (qwen35_models, process_qwen), (qwen3_vl_models, process_qwen)]
     seed = 0
-    for configs, process in [] if chats_only else models:
+    for configs, process in models:
         for name, config, options in configs(ids):
             seed += 1
+            if wanted and name not in wanted:
+                continue
+            shutil.rmtree(OUT / name, ignore_errors=True)
             write_model(name, config, seed, process(config, options))
             shutil.copy(scratch / "tokenizer.json", OUT / name)
     shutil.rmtree(scratch)

@@ -151,9 +151,9 @@ int64_t positions_of(const std::vector<std::vector<int32_t>>& prompts, int64_t m
   return std::min(most, longest + std::min(max_tokens, most));
 }
 
-// Python owns the result.
-TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationOptions& options) {
-  std::vector<int32_t> prompt(tokens.data(), tokens.data() + tokens.size());
+// Continues a text or its tokens. Python owns the result.
+template <typename Prompt>
+TextStream* stream_of(const PyEngine& self, Prompt prompt, const GenerationOptions& options) {
   return new TextStream(
       [handle = self.handle, prompt = std::move(prompt), options](const TextStream::Sink& sink) {
         GenerationResult result;
@@ -166,6 +166,29 @@ TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationO
         handle->use(generate, SharedEngine::Kind::stream);
         return result;
       });
+}
+
+TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationOptions& options) {
+  return stream_of(self, std::vector<int32_t>(tokens.data(), tokens.data() + tokens.size()),
+                   options);
+}
+
+TextStream* stream_text(const PyEngine& self, const std::string& prompt,
+                        const GenerationOptions& options) {
+  return stream_of(self, prompt, options);
+}
+
+std::vector<nb::bytes> images(const GenerationOptions& options) {
+  std::vector<nb::bytes> files;
+  for (const std::string& file : options.images)
+    files.emplace_back(file.data(), file.size());
+  return files;
+}
+
+void set_images(GenerationOptions& options, const std::vector<nb::bytes>& files) {
+  options.images.clear();
+  for (const nb::bytes& file : files)
+    options.images.emplace_back(file.c_str(), file.size());
 }
 
 // Returns what a stream gives next: its text, or None at the end.
@@ -316,6 +339,7 @@ void bind_options(nb::module_& module) {
       .def_rw("json_schema", &Generation::json_schema)
       .def_rw("lookup", &Generation::lookup)
       .def_rw("max_drafted", &Generation::max_drafted)
+      .def_prop_rw("images", &images, &set_images)
       .def("set_sampling", &set_sampling);
   module.def("sampling_options", &sampling_rows);
   nb::class_<EmbeddingOptions>(module, "EmbeddingOptions")
@@ -395,6 +419,7 @@ void bind_engine(nb::module_& module) {
       .def("kl_divergence", &kl_divergence)
       .def("embed", &embed)
       .def("stream", &stream, nb::rv_policy::take_ownership)
+      .def("stream_text", &stream_text, nb::rv_policy::take_ownership)
       .def("generate_batch", &generate_batch, nb::arg(), nb::arg(), nb::arg(),
            nb::arg("progress").none());
 }

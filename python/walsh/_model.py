@@ -14,6 +14,7 @@ from . import _walsh
 from ._arguments import (flag, function, one_line, path as path_of, shown, text as text_of, texts,
                          whole)
 from ._error import usage
+from ._images import Image, contents
 from ._quantizer import Path, Progress, compress_options, set_option
 from ._sampling import SamplingOptions
 
@@ -116,6 +117,7 @@ class TextOptions(SamplingOptions, total=False):
     grammar: str
     json_schema: Union[str, Mapping[str, Any]]
     lookup: bool
+    images: Sequence[Image]
 
 
 class TextStream:
@@ -369,14 +371,18 @@ class Model:
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
                stop: Union[str, Sequence[str]] = (), grammar: str = "",
                json_schema: Union[str, Mapping[str, Any]] = "", lookup: bool = False,
+               images: Sequence[Image] = (),
                **sampling: Unpack[SamplingOptions]) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
         The text ends after `max_tokens` tokens (-1: when the context is full) or at one of the
         strings in `stop`, which is no part of it. It matches `grammar` (GBNF) or `json_schema`, if
         one is given. With `lookup` several tokens are evaluated at once where the text repeats
-        itself. `sampling` says how tokens are chosen; an option that is not given is what the
-        model's files say, or else the default in brackets:
+        itself. `images` are those of the prompt, which has a placeholder for each: `chat_prompt`
+        writes it for a part {"type": "image"} of a message. They are paths of JPEG, PNG or WebP
+        files, the contents of such files, or images of Pillow. `sampling` says how tokens are
+        chosen; an option that is not given is what the model's files say, or else the default in
+        brackets:
 
         {sampling}
 
@@ -386,6 +392,9 @@ class Model:
         (True, 4)
         """
         options = _generation_options(max_tokens, stop, grammar, json_schema, lookup, sampling)
+        options.images = contents(images)
+        if options.images and isinstance(prompt, str):  # texts around images depend on the model
+            return TextStream(self._engine.stream_text(text_of(prompt, "prompt"), options))
         return TextStream(self._engine.stream(self._prompt(prompt), options))
 
     def generate(self, prompt: Union[str, Tokens], **options: Unpack[TextOptions]) -> Generation:

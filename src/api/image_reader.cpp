@@ -30,7 +30,10 @@ struct ImageReader::Shown {
   };
 
   Shown(const ImageEmbedding& image, std::shared_ptr<std::atomic<int64_t>> held_bytes)
-      : tokens(image.tokens), together(image.bidirectional), held(std::move(held_bytes)) {
+      : tokens(image.tokens),
+        together(image.bidirectional),
+        columns(image.grid_columns),
+        held(std::move(held_bytes)) {
     int64_t taken = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (tokens[i] != image.image_token) continue;
@@ -56,6 +59,7 @@ struct ImageReader::Shown {
   std::vector<int32_t> tokens;
   std::vector<Part> parts;
   bool together;
+  int64_t columns;  // PromptImage
   int64_t bytes = 0;
   std::shared_ptr<std::atomic<int64_t>> held;
 };
@@ -70,9 +74,9 @@ std::shared_ptr<const ImageEncoder> ImageReader::encoder() const {
 }
 
 std::shared_ptr<const ImageReader::Shown> ImageReader::encoded(const std::string& file,
-                                                               size_t number) const {
+                                                               size_t number, int64_t most) const {
   const std::string where = fmt::format("image {}", number);
-  const ImageEmbedding image = encoder()->encode(std::as_bytes(std::span(file)), where);
+  const ImageEmbedding image = encoder()->encode(std::as_bytes(std::span(file)), where, most);
   const int64_t rows = std::count(image.tokens.begin(), image.tokens.end(), image.image_token);
   if (image.rows != rows || std::ssize(image.values) != rows * image.width)
     throw Error(ErrorCode::internal, where, "its rows and its tokens differ");
@@ -94,7 +98,7 @@ std::shared_ptr<const ImageReader::Shown> ImageReader::encoded(const std::string
 }
 
 ImageReader::Known ImageReader::known(const std::string& file, size_t number,
-                                      const std::string& owner) const {
+                                      const std::string& owner, int64_t most) const {
   const std::string hash = hash_of(file);
   const auto find = [&] {
     const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) {
@@ -107,7 +111,7 @@ ImageReader::Known ImageReader::known(const std::string& file, size_t number,
     const std::lock_guard lock(mutex_);
     if (find()) return known_.front();
   }
-  std::shared_ptr<const Shown> image = encoded(file, number);
+  std::shared_ptr<const Shown> image = encoded(file, number, most);
   const std::lock_guard lock(mutex_);
   if (find()) return known_.front();
   known_.push_front({owner, hash, std::move(image)});
@@ -148,7 +152,7 @@ void ImageReader::show(std::vector<int32_t>& prompt, std::span<const std::string
       shown.push_back(token);
       continue;
     }
-    const Known one = known(files[next], next + 1, owner);
+    const Known one = known(files[next], next + 1, owner, most - std::ssize(shown));
     for (const Shown::Part& part : one.image->parts) {
       PromptImage image;
       image.position = std::ssize(shown) + part.position;
@@ -156,6 +160,7 @@ void ImageReader::show(std::vector<int32_t>& prompt, std::span<const std::string
       image.values = {one.image, &part.values};  // It shares ownership of the whole image.
       image.hash = fmt::format("{} {}", one.hash, part.position);
       image.together = one.image->together;
+      image.columns = one.image->columns;
       images.push_back(std::move(image));
     }
     shown.insert(shown.end(), one.image->tokens.begin(), one.image->tokens.end());

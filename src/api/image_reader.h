@@ -47,8 +47,9 @@ class ImageReader {
   std::string prompt_text(std::string prompt) const;
   // Replaces the placeholders of images in the tokens of such a text by what stands for `files`,
   // the contents of as many image files, and names the rows in `images`. Once the prompt has more
-  // than `most` tokens, and so is too long for its model, the rest is left out. Files that one
-  // owner has shown lately are not encoded again: the time would tell others that they were.
+  // than `most` tokens, and so is too long for its model, the rest is left out; an image that has
+  // too many rows for the rest of them is not encoded but refused. Files that one owner has shown
+  // lately are not encoded again: the time would tell others that they were.
   // Throws usage if there are more or fewer placeholders, NoRoomForImages, and as
   // ImageEncoder::encode.
   void show(std::vector<int32_t>& prompt, std::span<const std::string> files,
@@ -62,9 +63,10 @@ class ImageReader {
     std::shared_ptr<const Shown> image;
   };
 
+  // These do not encode an image that would have more than `most` rows.
+  Known known(const std::string& file, size_t number, const std::string& owner, int64_t most) const;
+  std::shared_ptr<const Shown> encoded(const std::string& file, size_t number, int64_t most) const;
   std::shared_ptr<const ImageEncoder> encoder() const;
-  Known known(const std::string& file, size_t number, const std::string& owner) const;
-  std::shared_ptr<const Shown> encoded(const std::string& file, size_t number) const;
 
   std::string missing_;
   Open open_;

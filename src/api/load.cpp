@@ -29,8 +29,6 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
 // The encoder is opened from the path again, when an image comes.
 std::shared_ptr<const ImageReader> image_reader(const WeightSource& source, const Model& model) {
   std::string missing = missing_tower(source);
-  if (missing.empty() && has_grid_rows(source))
-    missing = "images of this model need positions with three axes, which walsh does not have";
   if (missing.empty() && (model.device.cuda || !model.parts.empty()))
     missing = "images need a model that is on the CPU as a whole (--device cpu)";
   if (missing.empty() && source.folded())

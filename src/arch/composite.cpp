@@ -14,6 +14,8 @@ constexpr auto kComposites = std::to_array<Composite>({
     {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text"},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"},
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text"},
+    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral"},
     {"llama4", "Llama4ForConditionalGeneration", "llama4_text"},
 });

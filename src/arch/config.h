@@ -22,7 +22,8 @@ namespace walsh {
 // 3), ..., while this description has the first values of all pairs before the second ones. With a
 // `shape`, which is that of the source, element (r, c) of the tensor [rows, cols] is element first
 // + r * row_step + c * col_step of the source. If the checkpoint has a tensor of this name itself,
-// it need not have the source.
+// it need not have the source. Of several parts with one name and different shapes, the last one
+// whose shape the source has counts, or else the first.
 struct TensorPart {
   // Names `count` groups of `rows` rows. The first group begins at row `first`, and groups begin
   // `step` rows apart.

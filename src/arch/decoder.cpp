@@ -443,19 +443,20 @@ class LayerBuilder {
           {name, source, 0, rows, 0, 0, std::move(shape), cols, first, row_step, col_step});
     };
     const int64_t begin = i * both * hidden, down_begin = i * hidden * width;
-    if (traits.order == ExpertOrder::rows) {
+    const auto describe_rows = [&] {
       const std::vector<int64_t> shape = {n, both, hidden};
       part(g->weight, gate_up, shape, width, hidden, begin, hidden, 1);
       part(u->weight, gate_up, shape, width, hidden, begin + width * hidden, hidden, 1);
       part(d->weight, down, {n, hidden, width}, hidden, width, down_begin, width, 1);
-      return;
-    }
+    };
+    if (traits.order == ExpertOrder::rows) return describe_rows();
     const std::vector<int64_t> shape = {n, hidden, both};
     const bool alternate = traits.order == ExpertOrder::interleaved;
     const int64_t step = alternate ? 2 : 1, ups = alternate ? 1 : width;
     part(g->weight, gate_up, shape, width, hidden, begin, step, both);
     part(u->weight, gate_up, shape, width, hidden, begin + ups, step, both);
     part(d->weight, down, {n, width, hidden}, hidden, width, down_begin, 1, hidden);
+    if (traits.order == ExpertOrder::any) describe_rows();
     if (!traits.bias) return;
     part(g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, step);
     part(u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + ups, 0, step);

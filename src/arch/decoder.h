@@ -84,7 +84,9 @@ enum class ExpertOrder : uint8_t {
   // gate_up is [experts, hidden, 2 width] with gates first; down is [experts, width, hidden].
   columns,
   // This equals `columns`, except that gate_up alternates gate, up, gate, up, ...
-  interleaved
+  interleaved,
+  // The shapes in the checkpoint say whether it is `rows` or `columns`; `rows` if they fit both.
+  any
 };
 
 // Describes the experts, which are the same in every layer that has some.

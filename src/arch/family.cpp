@@ -13,7 +13,8 @@ std::span<const Family> families() {
        kGptOss,    kGranite,  kGraniteHybrid, kGraniteMoe, kHunYuanDense, kLfm2,       kLfm2Moe,
        kLlama,     kLlama4,   kMiniMaxM2,     kMinistral,  kMinistral3,   kMistral,    kMixtral,
        kNemotronH, kOlmo2,    kOlmo3,         kOlmoe,      kPhi3,         kQwen2,      kQwen2Moe,
-       kQwen3,     kQwen3Moe, kQwen35,        kQwen35Moe,  kQwen3Next,    kSeedOss,    kSmolLm3});
+       kQwen3,     kQwen3Moe, kQwen3Vl,       kQwen3VlMoe, kQwen35,       kQwen35Moe,  kQwen3Next,
+       kSeedOss,   kSmolLm3});
   return table;
 }
 

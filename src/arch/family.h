@@ -33,7 +33,7 @@ extern const Family kArcee, kCohere2, kDeepseekV2, kDeepseekV3, kErnie45, kErnie
     kGemma, kGemma2, kGemma3, kGemma4, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteHybrid,
     kGraniteMoe, kHunYuanDense, kLfm2, kLfm2Moe, kLlama, kLlama4, kMiniMaxM2, kMinistral,
     kMinistral3, kMistral, kMixtral, kNemotronH, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe,
-    kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
+    kQwen3, kQwen3Moe, kQwen3Vl, kQwen3VlMoe, kQwen35, kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
 
 constexpr int64_t kDefaultWindow = 4096;  // transformers assumes this for most families.
 

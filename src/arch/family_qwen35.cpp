@@ -111,12 +111,13 @@ void read_qwen3_next(ConfigReader& reader, DecoderTraits& traits, ModelConfig& c
   traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", true);
 }
 
-constexpr RopeDefaults kRope = {.share = 0.25};
+constexpr RopeDefaults kRope = {.share = 0.25, .sections = {11, 11, 10}};
+constexpr RopeDefaults kTextRope = {.share = 0.25};
 
 }  // namespace
 
 const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen35_dense, kRope};
 const Family kQwen35Moe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen35_moe, kRope};
-const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, kRope};
+const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, kTextRope};
 
 }  // namespace walsh

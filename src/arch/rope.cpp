@@ -24,6 +24,7 @@ struct Outside {
   bool query_growth = false;
   bool proportional = false;  // If true, this kind is known.
   bool alpha = false;
+  std::array<int64_t, 3> sections = {};
 };
 
 std::vector<float> read_factors(ConfigReader& reader, const char* key) {
@@ -108,14 +109,21 @@ void read_llama3(ConfigReader& reader, const Outside& outside, RopeConfig& rope)
 }
 
 // Reads the sections of multimodal models, which have several axes. A text has the same position on
-// all of them, so the sections have no effect.
-void read_sections(ConfigReader& reader) {
-  const Json* sections = reader.value("mrope_section");
+// all of them, so the sections have no effect on families whose axes are not supported. Those of
+// the others alternate, whatever `mrope_interleaved` says.
+void read_sections(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
+  constexpr const char* kKey = "mrope_section";
+  const Json* sections = reader.value(kKey);
   reader.boolean_or("mrope_interleaved", false);
+  rope.sections = outside.sections;
   if (sections == nullptr) return;
-  if (!sections->is_array()) reader.refuse("mrope_section", "expected a list of numbers");
+  if (!sections->is_array()) reader.refuse(kKey, "expected a list of numbers");
   for (const Json& section : *sections)
-    if (!section.is_number_unsigned()) reader.refuse("mrope_section", "expected a list of numbers");
+    if (!section.is_number_unsigned() || section.get<uint64_t>() > kMaxFactors)
+      reader.refuse(kKey, "expected a list of numbers");
+  if (rope.sections == RopeConfig().sections) return;
+  if (sections->size() != rope.sections.size()) reader.refuse(kKey, "expected three numbers");
+  rope.sections = sections->get<std::array<int64_t, 3>>();
 }
 
 // Reads a fixed stretch of the base. Files call it dynamic; the other keys of that kind are not
@@ -128,9 +136,10 @@ void read_alpha(ConfigReader& reader, RopeConfig& rope) {
 
 void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
                const Outside& outside, RopeConfig& rope) {
-  if (kind == "default" || kind == "mrope") {
-    read_sections(reader);
-  } else if (kind == "linear") {
+  const bool plain = kind == "default" || kind == "mrope";
+  if (plain || outside.sections != RopeConfig().sections) read_sections(reader, outside, rope);
+  if (plain) return;
+  if (kind == "linear") {
     rope.kind = RopeKind::linear;
     rope.factor = reader.number("factor", 1, kMaxFactor);
   } else if (kind == "dynamic" && outside.alpha &&
@@ -231,6 +240,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   whole.query_growth = defaults.query_growth;
   whole.proportional = defaults.proportional;
   whole.alpha = defaults.alpha;
+  whole.sections = defaults.sections;
   const bool has_theta = reader.value("rope_theta") != nullptr;
   outside[1] = whole;
   if (defaults.local_theta != 0)
@@ -241,6 +251,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   for (size_t i = 0; i < old_style.size(); ++i) {
     old_style[i].theta = outside[i].theta;
     old_style[i].share = outside[i].share;
+    old_style[i].sections = outside[i].sections;
   }
   if (scaling != nullptr) {
     old_style[0] = read_parameters(*scaling, reader.where() + ": rope_scaling", whole);

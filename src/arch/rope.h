@@ -2,6 +2,7 @@
 // modeling_rope_utils does.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,10 @@ struct RopeConfig {
   double logit_factor = 1;
   // HunYuan multiplies the base by alpha^(d / (d - 2)), where d is the number of turned values.
   double alpha = 1;
+  // The pairs of three axes alternate: pair 3 i + 1 turns by rows (axis 1) for i < sections[1],
+  // pair 3 i + 2 by columns (axis 2) for i < sections[2], and all others by time (axis 0). A text
+  // has the same position on all axes. Zeros: there is one axis.
+  std::array<int64_t, 3> sections = {};
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -53,6 +58,8 @@ struct RopeDefaults {
   std::string_view parameters = {};
   bool proportional = false;  // If true, RopeKind::proportional is supported.
   bool alpha = false;         // If true, RopeConfig::alpha is.
+  // If these are not 0, the rope has three axes, and RopeConfig::sections is supported.
+  std::array<int64_t, 3> sections = {};
 };
 
 // Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier): Returns
@@ -68,6 +75,7 @@ int64_t rotated_values(const RopeConfig& rope, int64_t head_dim);
 struct RopeTable {
   std::vector<float> frequencies;
   float magnitude = 1;
+  std::vector<uint8_t> axes = {};  // It has the axis of each pair; empty: there is one axis.
 };
 
 // Makes the table for contexts of up to `positions`. longrope and dynamic use other frequencies

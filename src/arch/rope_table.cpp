@@ -104,6 +104,10 @@ RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions
     table.frequencies.push_back(static_cast<float>(frequency));
   }
   table.magnitude = static_cast<float>(rope.attention_factor);
+  for (int64_t i = 0; i < rotated / 2 && rope.sections != RopeConfig().sections; ++i) {
+    const auto axis = static_cast<size_t>(i % 3);
+    table.axes.push_back(axis > 0 && i < 3 * rope.sections[axis] ? static_cast<uint8_t>(axis) : 0);
+  }
   return table;
 }
 

@@ -50,6 +50,8 @@ struct Batch {
   int64_t first_read = std::numeric_limits<int64_t>::max();
   // These rows are read instead of the embeddings of their tokens (Executor::takes_images).
   std::span<const PlacedRows> images = {};
+  // Says where a rope with three axes has each row; empty: at its position on all axes.
+  std::span<const AxisPositions> axes = {};
 };
 
 class Executor {

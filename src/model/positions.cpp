@@ -46,6 +46,19 @@ double position_bytes(const AttentionDesc& attention, const CacheTypes& types) {
          bytes(attention.cached_values(), *types.values);
 }
 
+AxisPositions axis_positions(std::span<const ImageRows> images, int64_t position) {
+  int64_t saved = 0;  // The grids in front of it have taken so many positions less than rows.
+  for (const ImageRows& image : images) {
+    if (position < image.position) break;
+    if (image.columns == 0) continue;
+    const int64_t start = image.position - saved, at = position - image.position;
+    if (position < image.end())
+      return {start, start + at / image.columns, start + at % image.columns};
+    saved += image.rows - std::max(image.columns, image.rows / image.columns);
+  }
+  return {position - saved, position - saved, position - saved};
+}
+
 float query_factor(const ModelConfig& config, const QueryFactors& f, int64_t position) {
   float factor = 1;
   if (f.rope >= 0) factor = query_scale(config.ropes[static_cast<size_t>(f.rope)], position);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cache/cache_type.h"
+#include "model/image_rows.h"
 #include "model/steps.h"
 
 namespace walsh {
@@ -19,6 +20,11 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 // Returns how many bytes a cache of these types keeps per position in a layer, without what it
 // holds besides (such as the recent positions of a coded cache).
 double position_bytes(const AttentionDesc& attention, const CacheTypes& types);
+
+// Returns where a rope with three axes has a position of a sequence with these images. All rows of
+// a grid stand at the time of its first row, and the text behind it goes on where the longer side
+// of the grid ends.
+AxisPositions axis_positions(std::span<const ImageRows> images, int64_t position);
 
 // Returns the factor that queries at a position are multiplied by.
 float query_factor(const ModelConfig& config, const QueryFactors& factors, int64_t position);

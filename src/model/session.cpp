@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/stop.h"
+#include "model/positions.h"
 
 namespace walsh {
 namespace {
@@ -142,21 +143,34 @@ void Session::check_streams(std::span<const SequenceTokens> batch) const {
   }
 }
 
+// Checks that an image has whole rows, for no more layers than there are.
+void Session::check_shape(const ImageRows& image) const {
+  const int64_t hidden = model_.config.hidden, count = std::ssize(image.values);
+  const int64_t most = 1 + std::ssize(model_.layers);
+  if (image.rows < 1 || count == 0 || count % image.rows != 0 || image.width() % hidden != 0 ||
+      image.width() / hidden > most)
+    throw Error(
+        ErrorCode::usage, "image",
+        fmt::format("{} values for {} rows, expected {} for each and for each of at most {} "
+                    "layers",
+                    count, image.rows, hidden, most - 1));
+  if (image.columns < 0 || (image.columns > 0 && image.rows % image.columns != 0))
+    throw Error(ErrorCode::usage, "image",
+                fmt::format("{} rows are no grid of {} columns", image.rows, image.columns));
+}
+
 void Session::check_images(std::span<const ImageRows> images) const {
   if (images.empty()) return;
   if (!takes_images())
     throw Error(ErrorCode::usage, "image",
                 "only models that are on the CPU as a whole read images");
-  const int64_t hidden = model_.config.hidden;
   for (const ImageRows& image : images) {
-    if (image.values.empty() || std::ssize(image.values) % hidden != 0)
-      throw Error(ErrorCode::usage, "image",
-                  fmt::format("{} values, expected rows of {}", image.values.size(), hidden));
+    check_shape(image);
     if (!image.together) continue;
-    if (image.rows(hidden) > max_rows())
+    if (image.rows > max_rows())
       throw Error(ErrorCode::usage, "image",
                   fmt::format("has {} rows that see each other, at most {} are evaluated together",
-                              image.rows(hidden), max_rows()));
+                              image.rows, max_rows()));
     if (model_.cache.coded())
       throw Error(ErrorCode::usage, "image",
                   "its rows see each other, for which keys and values have to be f16");
@@ -168,7 +182,7 @@ void Session::check_images(const SequenceTokens& item) const {
   check_images(item.images);
   const int64_t begin = position(item.sequence), end = begin + std::ssize(item.tokens);
   for (const ImageRows& image : item.images) {
-    const int64_t first = image.position, last = first + image.rows(model_.config.hidden);
+    const int64_t first = image.position, last = image.end();
     if (!image.together || last <= begin || first >= end) continue;
     if (first < begin || last > end)
       throw Error(ErrorCode::usage, "image",
@@ -260,6 +274,7 @@ class Session::Batcher {
       }
       const int64_t wanted = std::clamp<int64_t>(begin + m - (count - item.logits), 0, m);
       runs_.push_back({item.sequence, session_.position(item.sequence), m, wanted});
+      shown_.push_back(item.images);
       kept_.push_back({item.snapshot - begin, count - item.revocable - begin});
       for (int64_t i = begin + m - wanted; i < begin + m; ++i)
         wanted_.push_back({index, i, 0});
@@ -280,6 +295,8 @@ class Session::Batcher {
     Batch batch{tokens_, runs_};
     batch.streams = streams_;
     batch.images = images_;
+    place_axes();
+    batch.axes = axes_;
     if (!read_.empty()) batch.first_read = read_.front().row;
     session_.run(batch, kept_);
     Executor& executor = *session_.executor_;
@@ -295,6 +312,7 @@ class Session::Batcher {
     }
     tokens_.clear();
     runs_.clear();
+    shown_.clear();
     kept_.clear();
     wanted_.clear();
     read_.clear();
@@ -314,7 +332,7 @@ class Session::Batcher {
   int64_t whole_rows(const SequenceTokens& item, int64_t rows) const {
     const int64_t begin = session_.position(item.sequence), end = begin + rows;
     for (const ImageRows& image : item.images) {
-      const int64_t first = image.position, last = first + image.rows(hidden());
+      const int64_t first = image.position, last = image.end();
       if (image.together && first < end && end < last) return std::max<int64_t>(0, first - begin);
     }
     return rows;
@@ -324,13 +342,23 @@ class Session::Batcher {
   void place_images(const SequenceTokens& item, int64_t rows) {
     const int64_t begin = session_.position(item.sequence), end = begin + rows;
     for (const ImageRows& image : item.images) {
-      const int64_t first = std::max(begin, image.position),
-                    last = std::min(end, image.position + image.rows(hidden()));
+      const int64_t first = std::max(begin, image.position), last = std::min(end, image.end());
       if (first >= last) continue;
       images_.push_back({std::ssize(tokens_) + first - begin, last - first,
-                         image.values.data() + (first - image.position) * hidden(),
-                         image.together});
+                         image.values.data() + (first - image.position) * image.width(),
+                         image.width(), image.together});
     }
+  }
+
+  // Finds where a rope with three axes has the rows of the batch, if a sequence has grids.
+  void place_axes() {
+    axes_.clear();
+    const auto is_grid = [](const ImageRows& image) { return image.columns > 0; };
+    const bool grids = std::ranges::any_of(
+        shown_, [&](const auto& images) { return std::ranges::any_of(images, is_grid); });
+    for (size_t i = 0; i < runs_.size() && grids; ++i)
+      for (int64_t row = 0; row < runs_[i].rows; ++row)
+        axes_.push_back(axis_positions(shown_[i], runs_[i].position + row));
   }
 
   // Hands out the streams that callers want. Neighbouring rows are read at once.
@@ -348,8 +376,7 @@ class Session::Batcher {
     }
   }
 
-  int64_t hidden() const { return session_.model_.config.hidden; }
-  size_t width() const { return static_cast<size_t>(hidden()); }
+  size_t width() const { return static_cast<size_t>(session_.model_.config.hidden); }
 
   Session& session_;
   BatchSink sink_;
@@ -361,7 +388,9 @@ class Session::Batcher {
   std::vector<Wanted> read_;    // Callers want the streams of these rows.
   std::vector<float> streams_;  // A model that joins reads these.
   std::vector<PlacedRows> images_;
-  int64_t prompts_ = 0;  // It counts the runs of several rows.
+  std::vector<std::span<const ImageRows>> shown_;  // These are the images of each run's sequence.
+  std::vector<AxisPositions> axes_;                // See Batch.
+  int64_t prompts_ = 0;                            // It counts the runs of several rows.
   bool behind_another_ = false;
 };
 

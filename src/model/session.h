@@ -29,7 +29,8 @@ struct SequenceTokens {
   // A model that joins (Model::joins) gets a stream for each of the tokens, [tokens][hidden].
   std::span<const float> streams = {};
   int64_t read = 0;  // number of its last tokens whose streams are wanted
-  // All images of the sequence, in their order; those at other positions have no effect.
+  // All images of the sequence, in their order. Those in front of the tokens have an effect on
+  // where a rope with three axes has these (axis_positions), those behind them have none.
   std::span<const ImageRows> images = {};
 };
 
@@ -151,6 +152,7 @@ class Session {
   void drop_states(int64_t sequence, int64_t position);
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
   void check_streams(std::span<const SequenceTokens> batch) const;
+  void check_shape(const ImageRows& image) const;
   void check_images(const SequenceTokens& item) const;
   void reserve(std::span<const SequenceTokens> batch);
   // kept[i] is for run i; the marks of `batch` follow from it.

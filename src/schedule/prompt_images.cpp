@@ -39,12 +39,7 @@ void check_images(std::span<const PromptImage> images, int64_t tokens, const Ses
                   fmt::format("{} rows from position {} on do not fit into the prompt of {} tokens",
                               image.rows, image.position, tokens));
     end = image.end();
-    const int64_t hidden = session.model().config.hidden;
-    if (image.values == nullptr || std::ssize(*image.values) != image.rows * hidden)
-      throw Error(
-          ErrorCode::usage, "image",
-          fmt::format("{} values for {} rows, expected {} for each",
-                      image.values == nullptr ? 0 : image.values->size(), image.rows, hidden));
+    if (image.values == nullptr) throw Error(ErrorCode::usage, "image", "has no values");
   }
   session.check_images(rows_of(images));
 }
@@ -52,7 +47,7 @@ void check_images(std::span<const PromptImage> images, int64_t tokens, const Ses
 std::vector<ImageRows> rows_of(std::span<const PromptImage> images) {
   std::vector<ImageRows> rows;
   for (const PromptImage& image : images)
-    rows.push_back({image.position, *image.values, image.together});
+    rows.push_back({image.position, image.rows, *image.values, image.together, image.columns});
   return rows;
 }
 

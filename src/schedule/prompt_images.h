@@ -14,12 +14,13 @@ namespace walsh {
 
 struct PromptImage {
   int64_t position = 0, rows = 0;  // it stands for these tokens of the prompt
-  // The layers read these, [rows][hidden]. They are null in the key of a text that is only
+  // The layers read these (ImageRows::values). They are null in the key of a text that is only
   // compared.
   std::shared_ptr<const std::vector<float>> values;
   // Images have the same hash of their content if they have the same rows, and only then.
   std::string hash;
   bool together = false;  // its rows see each other in both directions
+  int64_t columns = 0;    // of the grid that its rows are, or 0 (ImageRows)
 
   int64_t end() const { return position + rows; }
   bool same(const PromptImage& other) const {

@@ -40,8 +40,9 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     if (active->open) return pieces.push_back({active, {active->sequence, {}, 1}, true, 0});
     if (active->has_draft()) {
       const auto all = static_cast<int64_t>(active->attempt.size());
-      return pieces.push_back(
-          {active, {active->sequence, active->attempt, all, 0, all - 1}, true, 0});
+      SequenceTokens attempt{active->sequence, active->attempt, all, 0, all - 1};
+      attempt.images = active->images;
+      return pieces.push_back({active, attempt, true, 0});
     }
     const bool last = rows == active->missing();
     const auto tokens =

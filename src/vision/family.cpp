@@ -10,8 +10,10 @@ namespace {
 constexpr auto kFamilies = std::to_array<VisionFamily>({
     {"gemma3", read_gemma3},
     {"mistral3", read_mistral3},
-    {"qwen3_5", read_qwen35, true},
-    {"qwen3_5_moe", read_qwen35, true},
+    {"qwen3_5", read_qwen35},
+    {"qwen3_5_moe", read_qwen35},
+    {"qwen3_vl", read_qwen3_vl},
+    {"qwen3_vl_moe", read_qwen3_vl},
 });
 
 }  // namespace
@@ -44,6 +46,20 @@ double TowerReader::number(const char* key, double fallback) const {
 Activation TowerReader::activation(const char* key, const char* fallback) const {
   return parse_activation(find_string(object_, key, where_).value_or(fallback),
                           where_ + ": " + key);
+}
+
+std::vector<int64_t> TowerReader::layers(const char* key, const std::vector<int64_t>& fallback,
+                                         int64_t count) const {
+  const Json* list = find_array(object_, key, where_);
+  if (list == nullptr) return fallback;
+  std::vector<int64_t> layers;
+  for (const Json& layer : *list) {
+    if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= static_cast<uint64_t>(count) ||
+        (!layers.empty() && layer.get<int64_t>() <= layers.back()))
+      refuse(key, "expected ascending numbers of layers");
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
 }
 
 double TowerReader::rope_theta(double fallback) const {

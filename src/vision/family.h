@@ -23,6 +23,7 @@ struct PromptForm {
   // all. Where both of the latter would follow each other, `end` replaces the last `row_end`.
   int32_t begin = kNoToken, row_end = kNoToken, end = kNoToken;
   bool bidirectional = false;
+  bool axes = false;  // the rope of the text has three axes (ImageEmbedding::grid_columns)
 };
 
 struct VisionModel {
@@ -43,7 +44,6 @@ struct VisionFiles {
 struct VisionFamily {
   std::string_view model_type;  // config.json has it for the whole model
   VisionModel (*read)(const VisionFiles& files);
-  bool has_axes = false;  // ImageEmbedding::grid_rows
 };
 
 // Returns null for a model whose images are not supported.
@@ -51,6 +51,7 @@ const VisionFamily* find_vision_family(std::string_view model_type);
 
 VisionModel read_mistral3(const VisionFiles& files);
 VisionModel read_gemma3(const VisionFiles& files);
+VisionModel read_qwen3_vl(const VisionFiles& files);
 VisionModel read_qwen35(const VisionFiles& files);
 
 // Reads the part of config.json that describes the tower: sizes with defaults of transformers.
@@ -61,6 +62,9 @@ class TowerReader {
   int64_t size(const char* key, int64_t fallback, int64_t most = 1 << 20) const;
   double number(const char* key, double fallback) const;
   Activation activation(const char* key, const char* fallback) const;
+  // Returns the numbers of layers of a list, which have to ascend.
+  std::vector<int64_t> layers(const char* key, const std::vector<int64_t>& fallback,
+                              int64_t count) const;
   // Returns rope_theta, of rope_parameters or beside them.
   double rope_theta(double fallback) const;
   // Fills in width, heads, hidden size, layers and the patch from the usual keys, and checks that

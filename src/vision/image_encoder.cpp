@@ -1,5 +1,7 @@
 #include "vision/image_encoder.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -22,11 +24,9 @@ constexpr uint64_t kMaxProcessorBytes = 1 << 20;
 
 class TowerEncoder : public ImageEncoder {
  public:
-  TowerEncoder(vision::VisionModel model, bool has_axes,
-               std::shared_ptr<const Checkpoint> checkpoint, std::string placeholder_text,
-               int threads, const ImageLimits& limits)
+  TowerEncoder(vision::VisionModel model, std::shared_ptr<const Checkpoint> checkpoint,
+               std::string placeholder_text, int threads, const ImageLimits& limits)
       : model_(std::move(model)),
-        has_axes_(has_axes),
         tower_(model_.tower, std::move(checkpoint)),
         placeholder_text_(std::move(placeholder_text)),
         limits_(limits),
@@ -38,9 +38,11 @@ class TowerEncoder : public ImageEncoder {
     return model_.prompt.text.empty() ? placeholder_text_ : std::string_view(model_.prompt.text);
   }
 
-  ImageEmbedding encode(std::span<const std::byte> file, const std::string& where) const override {
+  ImageEmbedding encode(std::span<const std::byte> file, const std::string& where,
+                        int64_t most_rows) const override {
     const std::lock_guard lock(mutex_);
     const vision::Image image = vision::decode_image(file, where, limits_);
+    check_rows({image.height, image.width}, where, most_rows);
     const vision::Rows rows = tower_.run(
         vision::make_patches(image, model_.preprocess, model_.tower.patch, where), pool_);
     ImageEmbedding result;
@@ -50,15 +52,25 @@ class TowerEncoder : public ImageEncoder {
     result.tokens = tokens_of(rows);
     result.image_token = model_.prompt.image;
     result.bidirectional = model_.prompt.bidirectional;
-    if (has_axes_) {
-      result.grid_rows = rows.rows;
-      result.grid_columns = rows.columns;
-    }
+    if (model_.prompt.axes) result.grid_columns = rows.columns;
     result.content = checksum(file);
     return result;
   }
 
  private:
+  void check_rows(const vision::ImageSize& image, const std::string& where, int64_t most) const {
+    const vision::ImageSize size = vision::resized(model_.preprocess, image, where);
+    if (size.height * size.width > limits_.pixels)
+      throw Error(ErrorCode::limit, where,
+                  fmt::format("the model's files make {} x {} pixels of it, {} are allowed",
+                              size.width, size.height, limits_.pixels));
+    const int64_t area = model_.tower.patch * model_.tower.patch * tower_.patches_per_row();
+    const int64_t rows = size.height * size.width / area;
+    if (rows <= most) return;
+    throw Error(ErrorCode::usage, where,
+                fmt::format("it takes {} positions, and the prompt has room for {}", rows, most));
+  }
+
   std::vector<int32_t> tokens_of(const vision::Rows& rows) const {
     const vision::PromptForm& form = model_.prompt;
     std::vector<int32_t> tokens;
@@ -73,7 +85,6 @@ class TowerEncoder : public ImageEncoder {
   }
 
   vision::VisionModel model_;
-  bool has_axes_;
   vision::Tower tower_;
   std::string placeholder_text_;
   ImageLimits limits_;
@@ -135,8 +146,8 @@ std::shared_ptr<const ImageEncoder> ImageEncoder::open(const WeightSource& sourc
                     ", which stands for an image");
   }
   auto checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(path));
-  return std::make_shared<const TowerEncoder>(std::move(model), family->has_axes,
-                                              std::move(checkpoint), *text, threads, limits);
+  return std::make_shared<const TowerEncoder>(std::move(model), std::move(checkpoint), *text,
+                                              threads, limits);
 }
 
 std::string missing_tower(const WeightSource& source) {
@@ -145,11 +156,6 @@ std::string missing_tower(const WeightSource& source) {
   if (family_of(config) == nullptr) return "images of this kind of model are not supported";
   if (is_checkpoint_folder(source.path())) return "";
   return "there is only the text part of the model: open its checkpoint folder for images";
-}
-
-bool has_grid_rows(const WeightSource& source) {
-  const vision::VisionFamily* family = family_of(config_of(source));
-  return family != nullptr && family->has_axes;
 }
 
 }  // namespace walsh

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,9 +27,12 @@ struct ImageLimits {
 };
 
 struct ImageEmbedding {
-  int64_t rows = 0, width = 0;  // `width` is the width of the model's residual stream
-  // These rows, [rows][width], take the place of tokens' embeddings, behind the family's
-  // multiplication of those.
+  int64_t rows = 0;
+  // It is that of the model's residual stream, or a multiple of it.
+  int64_t width = 0;
+  // The shape is [rows][width]. The first values of a row take the place of a token's embedding,
+  // behind the family's multiplication of those. The others are added to the outputs of the first
+  // layers of the text, one after the other.
   std::vector<float> values;
   // These replace one placeholder of the image in a prompt. Tokens that begin, divide and end an
   // image stand for themselves, and `image_token` stands for each of `rows`, in order.
@@ -36,9 +40,9 @@ struct ImageEmbedding {
   int32_t image_token = 0;
   // Rows of one image see each other in both directions (Gemma 3).
   bool bidirectional = false;
-  // If these are not 0, the rope of the text has three axes (Qwen), and rows stand in a grid of
-  // these sizes. An image has to be refused where its rows cannot get such positions.
-  int64_t grid_rows = 0, grid_columns = 0;
+  // If it is not 0, the rope of the text has three axes (Qwen), and rows stand in a grid with so
+  // many columns.
+  int64_t grid_columns = 0;
   // This is the checksum of the file's bytes; the same content gives the same rows.
   Checksum content;
 };
@@ -65,14 +69,16 @@ class ImageEncoder {
   virtual std::string_view prompt_text() const = 0;
   // Any thread may call this; calls wait for each other. `where` names the image in messages.
   // Throws bad_input for a file that is no JPEG, PNG or WebP image, is damaged or has a shape that
-  // the model refuses, limit for one beyond the limits.
-  virtual ImageEmbedding encode(std::span<const std::byte> file,
-                                const std::string& where) const = 0;
+  // the model refuses, limit for one beyond the limits, and usage, before the tower runs, for one
+  // that would have more than `most_rows` rows.
+  virtual ImageEmbedding encode(std::span<const std::byte> file, const std::string& where,
+                                int64_t most_rows) const = 0;
+  ImageEmbedding encode(std::span<const std::byte> file, const std::string& where) const {
+    return encode(file, where, std::numeric_limits<int64_t>::max());
+  }
 };
 
 // Says in one sentence why ImageEncoder::open returns null for this source; empty if it does not.
 std::string missing_tower(const WeightSource& source);
-// Returns whether rows of the source's tower stand in a grid (ImageEmbedding::grid_rows).
-bool has_grid_rows(const WeightSource& source);
 
 }  // namespace walsh

@@ -31,6 +31,20 @@ void add_rows(const Rows& from, Rows& to, ThreadPool& pool) {
   });
 }
 
+Rows copy_of(const Rows& x) {
+  Rows copy(x.rows, x.columns, x.width);
+  std::copy_n(x.row(0), x.count() * x.width, copy.row(0));
+  return copy;
+}
+
+// Puts the values of rows behind those of the same place.
+void append(const Rows& more, Rows& x) {
+  Rows joined(x.rows, x.columns, x.width + more.width);
+  for (int64_t i = 0; i < x.count(); ++i)
+    std::copy_n(more.row(i), more.width, std::copy_n(x.row(i), x.width, joined.row(i)));
+  x = std::move(joined);
+}
+
 }  // namespace
 
 Tower::Tower(const TowerDesc& desc, std::shared_ptr<const Checkpoint> checkpoint) : desc_(desc) {
@@ -43,7 +57,16 @@ Tower::Tower(const TowerDesc& desc, std::shared_ptr<const Checkpoint> checkpoint
   read_steps(tensors, desc.before, desc.width, before_);
   for (int64_t i = 0; i < desc.layers; ++i)
     layers_.push_back(read_layer(tensors, i));
-  width_ = read_steps(tensors, desc.after, desc.width, after_);
+  read_steps(tensors, desc.after, desc.width, after_);
+  for (const TowerBranch& branch : desc.branches)
+    read_steps(tensors, branch.steps, desc.width, branches_.emplace_back());
+}
+
+int64_t Tower::patches_per_row() const {
+  int64_t count = 1;
+  for (const RowStep& step : desc_.after)
+    count *= step.side * step.side;
+  return count;
 }
 
 Tower::Norm Tower::read_norm(const TowerTensors& tensors, const std::string& name, bool rms,
@@ -94,8 +117,8 @@ Tower::Layer Tower::read_layer(const TowerTensors& tensors, int64_t index) const
   return layer;
 }
 
-int64_t Tower::read_steps(const TowerTensors& tensors, const std::vector<RowStep>& steps,
-                          int64_t width, std::vector<StepWeights>& weights) const {
+void Tower::read_steps(const TowerTensors& tensors, const std::vector<RowStep>& steps,
+                       int64_t width, std::vector<StepWeights>& weights) const {
   using Kind = RowStep::Kind;
   for (const RowStep& step : steps) {
     StepWeights& w = weights.emplace_back();
@@ -119,7 +142,6 @@ int64_t Tower::read_steps(const TowerTensors& tensors, const std::vector<RowStep
     }
     if (step.kind == Kind::product) width = step.width;
   }
-  return width;
 }
 
 void Tower::normalize(const Norm& norm, const Rows& x, Rows& out, ThreadPool& pool) const {
@@ -260,9 +282,17 @@ Rows Tower::run(const Rows& patches, ThreadPool& pool) const {
   add_positions(x);
   x = run_steps(desc_.before, before_, std::move(x), pool);
   const std::vector<float> angles = find_angles(x);
-  for (const Layer& layer : layers_)
-    run_layer(layer, x, angles, pool);
-  return run_steps(desc_.after, after_, std::move(x), pool);
+  std::vector<Rows> more;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    run_layer(layers_[i], x, angles, pool);
+    for (size_t b = 0; b < branches_.size(); ++b)
+      if (desc_.branches[b].layer == static_cast<int64_t>(i))
+        more.push_back(run_steps(desc_.branches[b].steps, branches_[b], copy_of(x), pool));
+  }
+  x = run_steps(desc_.after, after_, std::move(x), pool);
+  for (const Rows& rows : more)
+    append(rows, x);
+  return x;
 }
 
 }  // namespace walsh::vision

@@ -15,10 +15,10 @@ class Tower {
   // Throws bad_input for tensors that are missing or have other shapes.
   Tower(const TowerDesc& desc, std::shared_ptr<const Checkpoint> checkpoint);
 
-  // Returns the rows that stand in the prompt.
+  // Returns the rows that stand in the prompt, and behind the values of each those of the branches.
   Rows run(const Rows& patches, ThreadPool& pool) const;
-  // Returns how many values each of these rows has.
-  int64_t width() const { return width_; }
+  // Returns how many patches become a row.
+  int64_t patches_per_row() const;
 
  private:
   struct Norm {
@@ -39,9 +39,8 @@ class Tower {
                  float eps) const;
   TowerMatrix read_patches(const TowerTensors& tensors) const;
   Layer read_layer(const TowerTensors& tensors, int64_t index) const;
-  // Returns the width of the rows behind the steps.
-  int64_t read_steps(const TowerTensors& tensors, const std::vector<RowStep>& steps, int64_t width,
-                     std::vector<StepWeights>& weights) const;
+  void read_steps(const TowerTensors& tensors, const std::vector<RowStep>& steps, int64_t width,
+                  std::vector<StepWeights>& weights) const;
   void normalize(const Norm& norm, const Rows& x, Rows& out, ThreadPool& pool) const;
   void run_layer(const Layer& layer, Rows& x, std::span<const float> angles,
                  ThreadPool& pool) const;
@@ -56,7 +55,7 @@ class Tower {
   std::vector<float> table_;  // its shape is [table_side^2][width]
   std::vector<Layer> layers_;
   std::vector<StepWeights> before_, after_;
-  int64_t width_ = 0;
+  std::vector<std::vector<StepWeights>> branches_;
 };
 
 }  // namespace walsh::vision

@@ -38,6 +38,12 @@ struct RowStep {
   bool by_channel = false;
 };
 
+// Describes rows that are made of what a layer gives, beside those of the last one.
+struct TowerBranch {
+  int64_t layer = 0;  // It is the layer's number.
+  std::vector<RowStep> steps;
+};
+
 // Names the tensors of a layer. The number of the layer stands in front of a name, ".weight" or
 // ".bias" behind it.
 struct LayerNames {
@@ -68,6 +74,8 @@ struct TowerDesc {
   int64_t table_side = 0;
   bool interpolated = false;           // the table is stretched over the image
   std::vector<RowStep> before, after;  // these steps stand before and after the layers
+  // Their rows stand behind the values of those that `after` gives, in this order of layers.
+  std::vector<TowerBranch> branches;
 
   int64_t head_dim() const { return width / heads; }
 };

@@ -195,8 +195,13 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
   }
   for (const TensorPart& part : parts) {
     if (apart.contains(part.source)) continue;
-    parts_[part.name] = part;
-    split_[part.source].push_back(part.name);
+    const auto [there, is_new] = parts_.try_emplace(part.name, part);
+    if (is_new) {
+      split_[part.source].push_back(part.name);
+    } else if (const TensorInfo* source = find_stored(*checkpoint_, method_, part.source).first;
+               source != nullptr && source->shape == part.shape) {
+      there->second = part;
+    }
   }
 }
 

@@ -125,28 +125,32 @@ TEST_P(Images, TokensAndLogitsOfAPromptEqualTransformers) {
       most = std::max(most, std::abs(logits[i] - chat.logits[i]));
       size = std::max(size, std::abs(chat.logits[i]));
     }
-    EXPECT_LT(most, 2e-3F * size) << chat.prompt;
+    EXPECT_LT(most, 1e-3F * size) << chat.prompt;
   }
 }
 
 TEST_P(Images, TextsEqualTransformersInBatches) {
   const LoadedModel model = load();
-  SchedulerOptions options;
-  options.positions = kPositions;
-  options.running = 3;
-  options.step_tokens = 24;
-  Scheduler scheduler(model.model, options);
-  std::vector<std::shared_ptr<test::Recorder>> sinks;
-  for (const Chat& chat : chats_) {
-    const GenerationOptions wanted = greedy(chat);
-    sinks.push_back(std::make_shared<test::Recorder>());
-    scheduler.add(text_request(model, prompt_tokens(model, chat.prompt, wanted), wanted),
-                  sinks.back());
-    scheduler.step();
+  for (const bool lookup : {false, true}) {
+    SchedulerOptions options;
+    options.positions = kPositions;
+    options.running = 3;
+    options.step_tokens = 24;
+    options.lookup = lookup;
+    Scheduler scheduler(model.model, options);
+    std::vector<std::shared_ptr<test::Recorder>> sinks;
+    for (const Chat& chat : chats_) {
+      GenerationOptions wanted = greedy(chat);
+      wanted.lookup = lookup;
+      sinks.push_back(std::make_shared<test::Recorder>());
+      scheduler.add(text_request(model, prompt_tokens(model, chat.prompt, wanted), wanted),
+                    sinks.back());
+      scheduler.step();
+    }
+    test::finish(scheduler);
+    for (size_t i = 0; i < chats_.size(); ++i)
+      EXPECT_EQ(sinks[i]->tokens, chats_[i].tokens) << i << lookup;
   }
-  test::finish(scheduler);
-  for (size_t i = 0; i < chats_.size(); ++i)
-    EXPECT_EQ(sinks[i]->tokens, chats_[i].tokens) << i;
 }
 
 TEST_P(Images, TheLibraryContinuesPromptsWithImagesInEveryWay) {
@@ -175,7 +179,10 @@ TEST_P(Images, ASessionKnowsAPrefixByItsImages) {
   const std::string text = session.generate(chats_[0].prompt, options).text;
   const GenerationResult again = session.generate(chats_[0].prompt, options);
   EXPECT_EQ(again.text, text);
-  EXPECT_GT(again.cached_tokens, std::ssize(chats_[0].input_ids) / 2);
+  // A session of a recurrent model keeps no states to which it could return.
+  if (!std::string(GetParam()).starts_with("qwen35")) {
+    EXPECT_GT(again.cached_tokens, std::ssize(chats_[0].input_ids) / 2);
+  }
   // The same tokens with another image share only what stands in front of it.
   const Chat& two = with_two();
   options = greedy(two);
@@ -238,10 +245,17 @@ TEST_P(Images, WhatIsNoImageIsRefused) {
               HasSubstr("positions"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Images, testing::Values("mistral3-chat", "gemma3-chat"),
+INSTANTIATE_TEST_SUITE_P(Families, Images,
+                         testing::Values("mistral3-chat", "gemma3-chat", "qwen3vl-chat",
+                                         "qwen3vl-wide-chat", "qwen3vl-long-chat",
+                                         "qwen3vl-moe-chat", "qwen3vl-moe-wide-chat",
+                                         "qwen3vl-moe-long-chat", "qwen35-chat", "qwen35-wide-chat",
+                                         "qwen35-long-chat", "qwen35-moe-chat",
+                                         "qwen35-moe-wide-chat", "qwen35-moe-long-chat"),
                          [](const auto& tested) {
-                           return std::string(tested.param).substr(0, 1) == "m" ? "Mistral3"
-                                                                                : "Gemma3";
+                           std::string name = tested.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 TEST(ImagesOfOtherModels, ModelsThatTakeNoneSayWhy) {
@@ -251,7 +265,6 @@ TEST(ImagesOfOtherModels, ModelsThatTakeNoneSayWhy) {
   options.images = {image("alpha.png")};
   EXPECT_THAT(failure(ErrorCode::usage, [&] { text.generate("a", options); }),
               HasSubstr("takes no images"));
-  EXPECT_THAT(open_engine(kVision + "qwen35-a").missing_images(), HasSubstr("three axes"));
 }
 
 // Gives a row of two values for each byte of a file, and counts the files.
@@ -260,7 +273,8 @@ class Counting : public ImageEncoder {
   int32_t placeholder() const override { return 7; }
   std::string_view placeholder_text() const override { return "<x>"; }
   std::string_view prompt_text() const override { return "(<x>)"; }
-  ImageEmbedding encode(std::span<const std::byte> file, const std::string&) const override {
+  ImageEmbedding encode(std::span<const std::byte> file, const std::string&,
+                        int64_t) const override {
     ++count;
     ImageEmbedding result;
     result.rows = std::ssize(file);

@@ -231,6 +231,29 @@ TEST(Config, SectionsOfSeveralAxesAreOneForText) {
   expect_refused(json, "mrope_section");
 }
 
+TEST(Config, SectionsOfQwenAlternateBetweenAxes) {
+  Json json = of_family("qwen3_vl_text", "Qwen3VLTextModel");
+  json["head_dim"] = 16;
+  json["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {3, 2, 1}}};
+  const RopeConfig rope = parse(json).ropes.front();
+  EXPECT_EQ(rope.theta, 5e5);
+  EXPECT_THAT(rope_table(rope, 16, 64).axes, ElementsAre(0, 1, 2, 0, 1, 0, 0, 0));
+  json["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"mrope_section", {0, 9, 9}}};
+  EXPECT_THAT(rope_table(parse(json).ropes.front(), 16, 64).axes,
+              ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+  // These are published, and the defaults.
+  json.erase("rope_parameters");
+  const RopeConfig absent = parse(json).ropes.front();
+  json["rope_scaling"] = {
+      {"rope_type", "default"}, {"mrope_interleaved", true}, {"mrope_section", {24, 20, 20}}};
+  EXPECT_EQ(parse(json).ropes.front(), absent);
+  for (const Json& wrong : {Json({1, 2}), Json({1, 2, 3, 4}), Json({1, -2, 3}), Json("all")}) {
+    json["rope_scaling"]["mrope_section"] = wrong;
+    expect_refused(json, "mrope_section");
+  }
+  EXPECT_TRUE(rope_table(RopeConfig(), 16, 64).axes.empty());
+}
+
 TEST(Config, LayersWithAWindowMayHaveTheirOwnRope) {
   Json json = of_family("gemma3_text", "Gemma3ForCausalLM");
   json["hidden_activation"] = "gelu_pytorch_tanh";

@@ -104,6 +104,44 @@ TEST_F(DraftsAhead, ChangeNoTextWithAnyCache) {
   }
 }
 
+// The layer stands at other positions than the model behind an image whose rows are a grid.
+TEST_F(DraftsAhead, ChangeNoTextBehindAnImage) {
+  for (const char* cache : {"f16", "q8_0", "kt2"}) {
+    const AheadModel models = load("qwen35", cache);
+    const auto texts = [&](DraftSource* drafts, SchedulerCounts& counts) {
+      Scheduler scheduler(models.model, batching(drafts));
+      std::vector<std::shared_ptr<Recorder>> sinks;
+      for (TextRequest& wanted : requests(models.model)) {
+        if (wanted.prompt.size() < 20) continue;
+        PromptImage image;
+        image.position = 2;
+        image.rows = 12;
+        image.columns = 4;
+        image.hash = "a";
+        auto values = std::make_shared<std::vector<float>>();
+        for (int64_t i = 0; i < image.rows * models.model.config.hidden; ++i)
+          values->push_back(0.1F * static_cast<float>(i * i % 19 - 9));
+        image.values = std::move(values);
+        wanted.images = {std::move(image)};
+        sinks.push_back(std::make_shared<Recorder>());
+        scheduler.add(wanted, sinks.back());
+        scheduler.step();
+      }
+      finish(scheduler);
+      counts = scheduler.counts();
+      std::vector<std::vector<int32_t>> result;
+      for (const auto& sink : sinks)
+        result.push_back(sink->tokens);
+      return result;
+    };
+    SchedulerCounts alone, guessed;
+    const auto expected = texts(nullptr, alone);
+    AheadDrafts drafts(models.layer, models.desc, 3, kPositions, 8, &kCheap);
+    EXPECT_EQ(texts(&drafts, guessed), expected) << cache;
+    EXPECT_GT(guessed.drafted_right, 0u) << cache;
+  }
+}
+
 // Texts have a common beginning, which the model reads once; others have to wait for memory and
 // begin again.
 TEST_F(DraftsAhead, ChangeNoTextWherePrefixesAreShared) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/model_support.h"
+#include "model/positions.h"
 #include "model/synthetic.h"
 #include "schedule/scheduler.h"
 #include "texts.h"
@@ -167,6 +168,117 @@ TEST_P(LlamaImagesTest, ThePrefixOfTheSameImageIsSharedAndThatOfAnotherOneIsNot)
   moved.images[0].position = 11;
   EXPECT_EQ(run(scheduler, moved)->end->cached_tokens, 11);
 }
+
+TEST(AxisPositions, TextGoesOnBehindTheLongerSideOfAGrid) {
+  const std::vector<float> values(40);
+  const auto rows = [&](int64_t position, int64_t count, int64_t columns) {
+    return ImageRows{position, count, std::span(values).first(static_cast<size_t>(count)), false,
+                     columns};
+  };
+  const std::vector<ImageRows> images = {rows(2, 6, 3), rows(9, 4, 0), rows(13, 8, 2)};
+  const auto at = [&](int64_t position) { return axis_positions(images, position); };
+  EXPECT_EQ(at(1), (AxisPositions{1, 1, 1}));
+  EXPECT_EQ(at(2), (AxisPositions{2, 2, 2}));
+  EXPECT_EQ(at(4), (AxisPositions{2, 2, 4}));
+  EXPECT_EQ(at(7), (AxisPositions{2, 3, 4}));
+  EXPECT_EQ(at(8), (AxisPositions{5, 5, 5}));  // three columns later
+  EXPECT_EQ(at(12), (AxisPositions{9, 9, 9}));
+  EXPECT_EQ(at(13), (AxisPositions{10, 10, 10}));
+  EXPECT_EQ(at(20), (AxisPositions{10, 13, 11}));
+  EXPECT_EQ(at(21), (AxisPositions{14, 14, 14}));  // four rows later
+  EXPECT_EQ(axis_positions({}, 5), (AxisPositions{5, 5, 5}));
+}
+
+class GridImagesTest : public ImagesTest {
+ protected:
+  // Returns a prompt with two images of several columns, whose rows have values for `layers`
+  // layers.
+  Shown grids(int64_t layers, float value) const {
+    Shown shown = show(model_, tokens(90), {{4, 12}, {30, 40}});
+    const auto width = static_cast<size_t>(model_.config.hidden);
+    for (PromptImage& image : shown.images) {
+      image.columns = 4;
+      std::vector<float> values;
+      for (int64_t row = 0; row < image.rows; ++row) {
+        const auto first = image.values->begin() + row * static_cast<int64_t>(width);
+        values.insert(values.end(), first, first + static_cast<int64_t>(width));
+        values.insert(values.end(), width * static_cast<size_t>(layers), value);
+      }
+      image.values = std::make_shared<std::vector<float>>(std::move(values));
+    }
+    return shown;
+  }
+};
+
+TEST_P(GridImagesTest, LogitsDoNotDependOnHowAPromptWithGridsIsCut) {
+  const auto layers = std::ssize(model_.layers);
+  const Shown shown = grids(layers, 0.5F);
+  const Rows expected = logits_of(model_, shown, kPositions);
+  for (const int64_t piece : {1, 7, 32})
+    EXPECT_EQ(logits_of(model_, shown, piece), expected) << piece;
+  // Every value counts, for the rows that it belongs to and those behind them.
+  const Rows without = logits_of(model_, grids(layers, 0), kPositions);
+  EXPECT_EQ(logits_of(model_, grids(0, 0), kPositions), without);
+  EXPECT_EQ(without[3], expected[3]);
+  for (const size_t row : {4U, 15U, 16U, 89U})
+    EXPECT_NE(without[row], expected[row]) << row;
+  EXPECT_NE(logits_of(model_, grids(layers - 1, 0.5F), kPositions)[4], expected[4]);
+  // So do places in the grid.
+  Shown line = grids(layers, 0.5F);
+  for (PromptImage& image : line.images)
+    image.columns = 0;
+  EXPECT_EQ(logits_of(model_, line, kPositions)[4], expected[4]);
+  for (const size_t row : {8U, 16U, 89U})
+    EXPECT_NE(logits_of(model_, line, kPositions)[row], expected[row]) << row;
+}
+
+TEST_P(GridImagesTest, DraftsPrefixesAndBatchesDoNotChangeTexts) {
+  const Shown shown = grids(1, 0.5F);
+  Scheduler alone(model_, small());
+  const std::vector<int32_t> expected = run(alone, shown, 40)->tokens;
+  const auto again = run(alone, shown, 40);
+  EXPECT_EQ(again->end->cached_tokens, std::ssize(shown.prompt) - 1);
+  EXPECT_EQ(again->tokens, expected);
+  SchedulerOptions options = small();
+  options.lookup = true;
+  options.step_tokens = 11;
+  Scheduler scheduler(model_, options);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 3; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(i == 1 ? request({tokens(50, 7), {}}, 30) : request(shown, 40), sinks.back());
+    scheduler.step();
+  }
+  finish(scheduler);
+  EXPECT_EQ(sinks[0]->tokens, expected);
+  EXPECT_EQ(sinks[1]->tokens,
+            test::plain_text(model_, request({tokens(50, 7), {}}, 30), kPositions));
+  EXPECT_EQ(sinks[2]->tokens, expected);
+}
+
+TEST_P(GridImagesTest, RowsThatAreNoGridOrHaveValuesForTooManyLayersAreRefused) {
+  Scheduler scheduler(model_, small());
+  const auto refused = [&](const Shown& shown) -> std::string {
+    try {
+      scheduler.add(request(shown, 1), std::make_shared<Recorder>());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      return error.what();
+    }
+    return "";
+  };
+  Shown shown = grids(0, 0);
+  shown.images[1].columns = 7;
+  EXPECT_THAT(refused(shown), HasSubstr("40 rows are no grid of 7 columns"));
+  shown.images[1].columns = -1;
+  EXPECT_THAT(refused(shown), HasSubstr("no grid"));
+  const auto layers = std::ssize(model_.layers);
+  EXPECT_THAT(refused(grids(layers + 1, 0)), HasSubstr(fmt::format("at most {} layers", layers)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GridImagesTest,
+                         testing::Values("qwen3-vl-tiny", "qwen3-vl-moe-bias-tiny",
+                                         "qwen35-vision-tiny", "qwen35-moe-vision-tiny"));
 
 // The other models have no more positions than a page.
 TEST(PreemptedImagesTest, APreemptedTextReadsItsImagesAgain) {

@@ -1,6 +1,7 @@
 // Tests preprocessing and towers against transformers (tools/make_vision_goldens.py).
 #include "vision/image_encoder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,8 +55,8 @@ std::shared_ptr<const ImageEncoder> open(const std::string& folder, int threads 
 
 const char* const kModels[] = {"gemma3-a",   "gemma3-b",   "gemma3-c",
                                "mistral3-a", "mistral3-b", "mistral3-c"};
-const char* const kTowers[] = {"gemma3-a",   "gemma3-b",   "gemma3-c", "mistral3-a",
-                               "mistral3-b", "mistral3-c", "qwen35-a", "qwen35-b"};
+const char* const kTowers[] = {"gemma3-a",   "gemma3-b", "gemma3-c", "mistral3-a", "mistral3-b",
+                               "mistral3-c", "qwen35-a", "qwen35-b", "qwen3vl-a",  "qwen3vl-b"};
 const char* const kImages[] = {"turned.jpg", "alpha.png"};
 
 class Towers : public testing::TestWithParam<const char*> {
@@ -168,12 +169,29 @@ TEST(ImageEncoder, RowsOfQwen35StandInAGrid) {
   const auto encoder = open(folder);
   const ImageEmbedding image = encoder->encode(test::read_image("alpha.png"), "image");
   // 20 x 11 pixels become 18 x 12, and 6 x 6 of them a row.
-  EXPECT_EQ(image.grid_rows, 2);
+  EXPECT_EQ(image.rows, 6);
   EXPECT_EQ(image.grid_columns, 3);
   EXPECT_EQ(image.tokens, std::vector<int32_t>(6, image.image_token));
-  EXPECT_EQ(
-      open(test::vision_path("gemma3-c"))->encode(test::read_image("alpha.png"), "image").grid_rows,
-      0);
+  const auto other = open(test::vision_path("gemma3-c"));
+  EXPECT_EQ(other->encode(test::read_image("alpha.png"), "image").grid_columns, 0);
+}
+
+TEST(ImageEncoder, AnImageWithTooManyRowsIsRefusedBeforeTheTowerRuns) {
+  for (const std::string model : kTowers) {
+    const auto encoder = open(test::vision_path(model));
+    const auto file = test::read_image("turned.jpg");
+    const int64_t rows = encoder->encode(file, "image", 1 << 20).rows;
+    EXPECT_EQ(encoder->encode(file, "image", rows).rows, rows);
+    try {
+      encoder->encode(file, "image", rows - 1);
+      ADD_FAILURE() << model;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      EXPECT_EQ(std::string(error.what()), fmt::format("image: it takes {} positions, and the "
+                                                       "prompt has room for {}",
+                                                       rows, rows - 1));
+    }
+  }
 }
 
 TEST(ImageEncoder, TheSameBytesAreTheSameContentForAnyNumberOfThreads) {
@@ -209,6 +227,21 @@ std::string failure(const std::string& folder) {
   return {};
 }
 
+TEST(ImageEncoder, AFolderCannotMakeImagesEndlesslyLarge) {
+  const test::TemporaryFolder folder;
+  const std::string most = "1099511627776";
+  const std::string model =
+      changed(folder, "qwen3vl-a", "processor_config.json", "1600,\n   \"shortest_edge\": 256",
+              most + ", \"shortest_edge\": " + most);
+  try {
+    open(model)->encode(test::read_image("turned.jpg"), "image");
+    ADD_FAILURE() << "it was encoded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::limit);
+    EXPECT_THAT(error.what(), HasSubstr("pixels of it, 67108864 are allowed"));
+  }
+}
+
 TEST(ImageEncoder, WhatDoesNotFitIsRefusedByName) {
   const test::TemporaryFolder folder;
   EXPECT_THAT(failure(changed(folder, "mistral3-a", "config.json", "\"patch_size\": 4",
@@ -228,6 +261,19 @@ TEST(ImageEncoder, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(failure(changed(folder, "mistral3-a", "processor_config.json", "\"resample\": 3",
                               "\"resample\": 0")),
               HasSubstr("resample"));
+  const auto of_qwen = [&](const char* file, const char* from, const char* to) {
+    return failure(changed(folder, "qwen3vl-a", file, from, to));
+  };
+  EXPECT_THAT(of_qwen("config.json", "\"out_hidden_size\": 16", "\"out_hidden_size\": 32"),
+              HasSubstr("out_hidden_size"));
+  EXPECT_THAT(of_qwen("config.json", "\"deepstack_visual_indexes\": [\n      0,",
+                      "\"deepstack_visual_indexes\": [\n      1,"),
+              HasSubstr("deepstack_visual_indexes"));
+  EXPECT_THAT(
+      of_qwen("config.json", "\"num_position_embeddings\": 36", "\"num_position_embeddings\": 35"),
+      HasSubstr("num_position_embeddings"));
+  EXPECT_THAT(of_qwen("processor_config.json", "\"merge_size\": 2", "\"merge_size\": 3"),
+              HasSubstr("merge_size"));
   std::filesystem::remove(folder.file("processor_config.json"));
   EXPECT_THAT(failure(folder.path()), HasSubstr("preprocessor_config.json: missing"));
 }

@@ -104,6 +104,7 @@ void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   streams_ = batch.streams;
   first_read_ = batch.first_read;
   images_ = batch.images;
+  axes_ = batch.axes;
   m_ = 0;
   wanted_.clear();
   for (const Run& run : runs_) {
@@ -141,6 +142,7 @@ void CpuExecutor::run_layers(int64_t begin, int64_t end) {
       const int64_t skip = step.only_wanted ? first : 0;
       if (skip < m_ || step.changes_state) execute(step, skip);
     }
+    add_images(layer);
   }
 }
 
@@ -198,22 +200,38 @@ void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   if (s.of_layers) return;
   for (const PlacedRows& image : images_)
     for (int64_t i = 0; i < image.rows; ++i)
-      std::copy_n(image.values + i * model_.config.hidden, model_.config.hidden,
+      std::copy_n(image.values + i * image.width, model_.config.hidden,
                   rows(s.to.rows).row(image.row + i) + s.to.first);
+}
+
+void CpuExecutor::add_images(int64_t layer) {
+  const int64_t hidden = model_.config.hidden;
+  for (const PlacedRows& image : images_) {
+    for (int64_t row = 0; row < image.rows && (layer + 1) * hidden < image.width; ++row) {
+      const float* from = image.values + row * image.width + (layer + 1) * hidden;
+      float* to = rows(Rows::stream).row(image.row + row);
+      for (int64_t i = 0; i < hidden; ++i)
+        to[i] += from[i];
+    }
+  }
 }
 
 // Computes the angles of the rows' positions in float32, as the reference implementations do.
 void CpuExecutor::find_angles() {
   for_rows(m_, [&](int64_t row, float*) {
     const int64_t at_row = positions_[static_cast<size_t>(row)];
-    const auto position = static_cast<float>(at_row);
+    const AxisPositions axes =
+        axes_.empty() ? AxisPositions{at_row, at_row, at_row} : axes_[static_cast<size_t>(row)];
     for (size_t i = 0; i < query_factors_.size(); ++i) {
       query_factors_[i][static_cast<size_t>(row)] =
           query_factor(model_.config, model_.steps.query_factors[i], at_row);
     }
     for (Rope& rope : ropes_) {
       for (int64_t i = 0; i < rope.pairs(); ++i) {
-        const float angle = position * rope.table.frequencies[static_cast<size_t>(i)];
+        const int64_t position =
+            rope.table.axes.empty() ? at_row : axes[rope.table.axes[static_cast<size_t>(i)]];
+        const float angle =
+            static_cast<float>(position) * rope.table.frequencies[static_cast<size_t>(i)];
         const auto at = static_cast<size_t>(row * rope.pairs() + i);
         rope.cos[at] = std::cos(angle) * rope.table.magnitude;
         rope.sin[at] = std::sin(angle) * rope.table.magnitude;

@@ -97,6 +97,8 @@ class CpuExecutor : public PartExecutor {
   void allocate(int64_t positions, uint64_t max_bytes);
   void find_angles();
   void find_together();
+  // Adds what images have for the output of a layer.
+  void add_images(int64_t layer);
   // These run the steps over the rows from `skip` on.
   void perform(const step::Embed& s, int layer, int64_t skip);
   void perform(const step::Product& s, int layer, int64_t skip);
@@ -157,6 +159,7 @@ class CpuExecutor : public PartExecutor {
   std::span<const Run> runs_;
   std::span<const float> streams_;
   std::span<const PlacedRows> images_;
+  std::span<const AxisPositions> axes_;
   std::vector<std::vector<SeenTogether>> together_;  // of each run; empty: of none
   int64_t first_read_ = 0;                           // Batch
   std::vector<int64_t> positions_;                   // per row
