@@ -14,7 +14,7 @@ inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kPerSampleThread = 4;
 inline constexpr int kSlice = kSampleThreads * kPerSampleThread;
 inline constexpr int kMostSlices = 16;  // A block has at most this many.
-inline constexpr int kBins = 2048;                                // The highest bits of a key choose its bin.
+inline constexpr int kBins = 2048;      // The highest bits of a key choose its bin.
 inline constexpr int kBinShift = 32 - 11;
 // At most this many are sorted. For more a slower search is used.
 inline constexpr int kCandidates = 4096;
