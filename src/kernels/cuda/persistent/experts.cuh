@@ -15,9 +15,6 @@ namespace walsh::cuda {
 // the next phases, so a warp in between is free.
 inline constexpr int kChoiceWarp = kProgramWarps / 2;
 
-// choose_by_logits() has at most this many logits per lane.
-inline constexpr int kSortedLogits = 4;
-
 // Describes a k-tile of an input in programs with experts. The input is that of one row, or of one
 // of the chosen experts. In the latter case the rows lie one after the other, and the scales are
 // multiplied by the weights of the choice.
@@ -70,14 +67,22 @@ struct RouterUnit {
         place(unit * 128 + lane * 4) {}
 };
 
-// Holds two sums: of the products of a router row and the input, which has not been divided by its
-// norm, and of the squares of the input.
+// Holds the two sums that the warps of a block add up for a row of the router.
 struct RouterSums {
-  float products = 0, squares = 0;
+  // It is that of the row and the input, which has not been divided by its norm.
+  float product = 0;
+  double squares = 0;  // They are those of the input.
+
+  __device__ __forceinline__ RouterSums over_warp() const {
+    RouterSums all{WarpLanes::sum(product), squares};
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      all.squares += __shfl_xor_sync(~0u, all.squares, distance);
+    return all;
+  }
 };
 
-// Multiplies one row by the input. Each warp takes some of the units and returns the sums of this
-// lane.
+// Multiplies one row by the input. Each warp takes some of the units and returns its sums.
 __device__ __forceinline__ RouterSums multiply_row(const RouterPhase& r, const float* row,
                                                    bool here, uint32_t bit, int warp, int lane) {
   constexpr int kAtOnce = 2;
@@ -110,75 +115,39 @@ __device__ __forceinline__ RouterSums multiply_row(const RouterPhase& r, const f
       } else {
         x = *reinterpret_cast<const float4*>(r.x + unit.column);
       }
-      sums.products = fmaf(w[j].x, x.x * gain[j].x, sums.products);
-      sums.products = fmaf(w[j].y, x.y * gain[j].y, sums.products);
-      sums.products = fmaf(w[j].z, x.z * gain[j].z, sums.products);
-      sums.products = fmaf(w[j].w, x.w * gain[j].w, sums.products);
-      sums.squares = fmaf(x.x, x.x, sums.squares);
-      sums.squares = fmaf(x.y, x.y, sums.squares);
-      sums.squares = fmaf(x.z, x.z, sums.squares);
-      sums.squares = fmaf(x.w, x.w, sums.squares);
+      float& sum = sums.product;
+      sum = fmaf(w[j].x, x.x * gain[j].x, sum);
+      sum = fmaf(w[j].y, x.y * gain[j].y, sum);
+      sum = fmaf(w[j].z, x.z * gain[j].z, sum);
+      sum = fmaf(w[j].w, x.w * gain[j].w, sum);
+      if (r.gain == nullptr) continue;
+      const double v[] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums.squares = fma(v[e], v[e], sums.squares);
     }
   }
-  return sums;
-}
-
-// Adds a value up over each half of a warp.
-__device__ __forceinline__ float sum_of_half(float value) {
-#pragma unroll
-  for (int distance = 8; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(~0u, value, distance);
-  return value;
-}
-
-// Adds both sums up over a warp. The lower half gets that of the products, the upper half the
-// other.
-__device__ __forceinline__ float sum_of_warp(const RouterSums& sums, int lane) {
-  const bool upper = lane >= 16;
-  const float own = upper ? sums.squares : sums.products;
-  const float other = upper ? sums.products : sums.squares;
-  return sum_of_half(own + __shfl_xor_sync(~0u, other, 16));
-}
-
-// Returns what the router's results are multiplied by, with squares in double. The input has
-// arrived. Whole warps call it.
-__device__ __forceinline__ float exact_router_norm(const RouterPhase& r, bool here, int lane) {
-  double squares = 0;
-#pragma unroll 1
-  for (int column = lane; column < r.width; column += 32) {
-    const float* from = r.x + (here ? exchange_place(column) : column);
-    const uint32_t word = here ? exchanged_word(from) & ~1u : __float_as_uint(*from);
-    const auto x = static_cast<double>(__uint_as_float(word));
-    squares = fma(x, x, squares);
-  }
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    squares += __shfl_xor_sync(~0u, squares, distance);
-  return inverse_norm(squares / r.width, r.eps);
+  return sums.over_warp();
 }
 
 // Computes the logits of this block's experts. Every block finds the norm of the input by itself,
-// so that the choice needs nothing but the logits. `sums` has room for two values of each warp.
+// so that the choice needs nothing but the logits. `sums` has room for the sums of all warps.
 __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint32_t epoch,
-                                                float* sums, int warp, int lane) {
+                                                RouterSums* sums, int warp, int lane) {
   const RouterPhase& r = phase.router;
   const uint32_t in_bit = tag_bit(phase.in[0], epoch), out_bit = tag_bit(phase.out[0], epoch);
-  const bool here = phase.in[0].here != 0;
 #pragma unroll 1
   for (int i = last_first(); i < r.rows; i += static_cast<int>(gridDim.x)) {
     const float* row = i < r.experts ? r.weights + int64_t{i} * r.width : r.share;
-    const float of_warp = sum_of_warp(multiply_row(r, row, here, in_bit, warp, lane), lane);
-    if (lane % kProgramWarps == 0) sums[lane + warp] = of_warp;
+    const RouterSums sum = multiply_row(r, row, phase.in[0].here != 0, in_bit, warp, lane);
+    if (lane == 0) sums[warp] = sum;
     __syncthreads();
     if (warp == 0) {
-      const float all = sum_of_half(sums[lane]);
-      const float mean = __shfl_sync(~0u, all, 16) / static_cast<float>(r.width);
-      float times = 1;
-      if (r.gain)
-        times = is_common_mean(mean) ? rsqrtf(mean + r.eps) : exact_router_norm(r, here, lane);
-      if (lane == 0) exchange(r.exchange + exchange_place(i), all * times, out_bit);
+      const RouterSums all = (lane < kProgramWarps ? sums[lane] : RouterSums{}).over_warp();
+      const float times = r.gain ? inverse_norm(all.squares / r.width, r.eps) : 1.0f;
+      if (lane == 0) exchange(r.exchange + exchange_place(i), all.product * times, out_bit);
     }
-    if (i + static_cast<int>(gridDim.x) < r.rows) __syncthreads();
+    __syncthreads();
   }
 }
 
@@ -231,84 +200,6 @@ __device__ __noinline__ void choose_experts(const ExpertPhase& e, Choice& choice
         e.gates_shared ? 1.0f / (1.0f + expf(-logits[e.rule.experts])) : 1.0f;
   }
   __syncwarp();
-}
-
-// Chooses the experts of the row by their logits, with the warp that has read them, and leaves the
-// weights to weigh_choice(). Taking an expert is one reduction of the warp; nothing waits for which
-// lane it is. Returns false, without a choice, if other values than logits decide, if there are
-// more than 32 kSortedLogits of them, or if one is NaN or a tie decides. Logits may differ whose
-// scores round to one number: route_row() then takes the expert with the lower index.
-__device__ __forceinline__ bool choose_by_logits(const ExpertPhase& e, Choice& choice, int lane) {
-  const RouteRule& rule = e.rule;
-  if (rule.sigmoid || e.bias != nullptr || rule.groups > 1 || rule.experts > 32 * kSortedLogits)
-    return false;
-  const float* const logits = choice.logits();
-  uint32_t key[kSortedLogits];
-  int place[kSortedLogits];
-  bool clear = true;
-#pragma unroll
-  for (int j = 0; j < kSortedLogits; ++j) {
-    place[j] = lane + 32 * j;
-    const bool inside = place[j] < rule.experts;
-    key[j] = inside ? key_of(logits[place[j]]) : 0;
-    clear = clear && (!inside || key[j] != 0);
-  }
-  const auto order = [&](int a, int b) {
-    const bool swap = key[b] > key[a];
-    const uint32_t larger = swap ? key[b] : key[a];
-    const int of_larger = swap ? place[b] : place[a];
-    key[b] = swap ? key[a] : key[b];
-    place[b] = swap ? place[a] : place[b];
-    key[a] = larger;
-    place[a] = of_larger;
-  };
-  order(0, 1);
-  order(2, 3);
-  order(0, 2);
-  order(1, 3);
-  order(1, 2);
-  uint32_t before = ~0u;
-#pragma unroll 1
-  for (int k = 0; k < rule.chosen; ++k) {
-    const uint32_t most = __reduce_max_sync(~0u, key[0]);
-    const bool mine = key[0] == most;
-    const uint32_t owners = __ballot_sync(~0u, mine);
-    clear = clear && (owners & (owners - 1)) == 0 && most < before;
-    before = most;
-    if (!mine) continue;
-    choice.experts[k] = place[0];
-#pragma unroll
-    for (int j = 0; j + 1 < kSortedLogits; ++j) {
-      key[j] = key[j + 1];
-      place[j] = place[j + 1];
-    }
-    key[kSortedLogits - 1] = 0;
-  }
-  const uint32_t left = __reduce_max_sync(~0u, key[0]);
-  clear = clear && left < before;
-  if (lane == 0) choice.experts[e.chosen] = 0;
-  __syncwarp();
-  return !__any_sync(~0u, !clear);
-}
-
-// Computes the weights of such a choice with one warp, up to rounding as route_row() does.
-__device__ __forceinline__ void weigh_choice(const ExpertPhase& e, Choice& choice, int lane) {
-  const float* const logits = choice.logits();
-  const RouteRule& rule = e.rule;
-  const float largest = logits[choice.experts[0]];
-  const auto power = [&](int i) { return expf(logits[i] - largest); };
-  float sum = 0;  // If weights are normalized, only those of the chosen experts count.
-  const int count = rule.normalized ? rule.chosen : rule.experts;
-#pragma unroll 1
-  for (int i = lane; i < count; i += 32)
-    sum += power(rule.normalized ? choice.experts[i] : i);
-  sum = WarpLanes::sum(sum);
-#pragma unroll 1
-  for (int k = lane; k < rule.chosen; k += 32)
-    choice.weights[k] = power(choice.experts[k]) / sum * rule.scale;
-  if (lane == 0)
-    choice.weights[e.chosen] =
-        e.gates_shared ? 1.0f / (1.0f + expf(-logits[e.rule.experts])) : 1.0f;
 }
 
 // Computes the work of a warp in a product of the chosen experts as find_work does, but within the

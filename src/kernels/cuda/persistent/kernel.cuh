@@ -55,7 +55,7 @@ class PersistentBlock {
           make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
         }
       } else if (Codes::kExperts && p.kind == PhaseKind::router) {
-        multiply_router(p, launch_epoch, sums(), warp_, lane_);
+        multiply_router(p, launch_epoch, reinterpret_cast<RouterSums*>(sums()), warp_, lane_);
       } else if (Codes::kMixers && p.kind == PhaseKind::delta) {
         step_delta(p);
       } else {
@@ -231,13 +231,11 @@ class PersistentBlock {
     const GemvArgs& args = phase.gemv;
     const auto meanwhile = [&] {
       if constexpr (Codes::kExperts) {
-        if (makes_only(phase)) return stream_.fill(phases());
         copy_phase(next_phase(phase));
         choose(phase);
         expect_next_router();
       }
       stream_.fill(phases());
-      if constexpr (Codes::kExperts) weigh();
       if constexpr (!Codes::kExperts) copy_phase(next_phase(phase));
       if constexpr (Codes::kMixers) expect_next_step();
     };
@@ -314,8 +312,7 @@ class PersistentBlock {
       meet_some(makes, threads_of_meeting(makes, makers));
     } else {
       read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
-      has_weights_ = !choose_by_logits(experts, choice(), lane_);
-      if (has_weights_) choose_experts<kMostStepLaneExperts>(experts, choice(), lane_);
+      choose_experts<kMostStepLaneExperts>(experts, choice(), lane_);
       const int of = lane_ < kProgramWarps ? phase_ : experts.last;
       move_expert_work(experts_of(of), choice(), lane_ % kProgramWarps, phases().work(of));
       __syncwarp();
@@ -326,22 +323,10 @@ class PersistentBlock {
     chosen_ = phase_ + 1;
   }
 
-  // Computes the weights of a choice by logits, when nobody waits for the choice any more.
-  __device__ __forceinline__ void weigh() {
-    if (!chooses() || warp_ != kChoiceWarp || has_weights_) return;
-    weigh_choice(experts_of(phase_), choice(), lane_);
-  }
-
   // Returns how many threads a meeting has. The warp that makes the choice is in both.
   static __device__ __forceinline__ int threads_of_meeting(bool makes, int makers) {
     const int warps = makes ? makers : kProgramWarps - makers;
     return (warps + ((kChoiceWarp < makers) != makes)) * 32;
-  }
-
-  // Returns whether the only work of this warp in front of the product is a k-tile of the input,
-  // for which the other warps wait.
-  __device__ __forceinline__ bool makes_only(const ProgramPhase& phase) const {
-    return !chooses() && warp_ < makers_of(phase) && next_phase(phase) < 0;
   }
 
   // Returns how many warps make k-tiles of the input. These are the first ones.
@@ -493,9 +478,8 @@ class PersistentBlock {
   const int lane_, warp_;
   Stream stream_;
   int phase_ = 0;
-  int known_ = 0;             // Phases with numbers below this have been in shared memory.
-  int chosen_ = 0;            // For phases with numbers below this, no choice is missing.
-  bool has_weights_ = false;  // The choosing warp has computed the weights too.
+  int known_ = 0;   // Phases with numbers below this have been in shared memory.
+  int chosen_ = 0;  // For phases with numbers below this, no choice is missing.
 };
 
 template <typename Codes>
