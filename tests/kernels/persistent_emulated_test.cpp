@@ -338,13 +338,13 @@ TEST(PersistentKernel, SaysNoToExpertsThatItHasNoPhasesFor) {
   EXPECT_FALSE(says([&](ExpertStep& e) { e.router = &router; })) << "router";
 }
 
-// There is one expert, which every token has; then tokens have all.
 TEST(PersistentKernel, TakesTheFirstOfEqualExperts) {
   Shape s{512, 256, rule_of(6, 2), 256, 0, false, false};
   s.equal = true;
   expect_layers(s, 1, 4);
 }
 
+// There is one expert, which every token has; then tokens have all.
 TEST(PersistentKernel, HasAsManyChoicesAsExperts) {
   expect_layers({512, 256, rule_of(1, 1), 256, 0, false, false}, 2, 4);
   expect_layers({512, 256, rule_of(3, 3), 128, 0, false, false}, 2, 4);
