@@ -13,16 +13,6 @@ namespace walsh::cuda::detail {
 // Adds a b to d for a warp group, where a is 64 x 16, b is 16 x 8 N, and d has float32 sums. With
 // `Transposed` 1, a row of b is contiguous in shared memory, otherwise a column.
 template <int Transposed = 0>
-__device__ __forceinline__ void multiply_f16(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, {%16, %17, %18, %19}, %20, 1, 1, 1, %21;\n"
-      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
-}
-
-template <int Transposed = 0>
 __device__ __forceinline__ void multiply_f16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
@@ -31,21 +21,6 @@ __device__ __forceinline__ void multiply_f16(float (&d)[8][4], const uint32_t (&
       "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n"
       : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3]), WALSH_SUM4(d[4]),
         WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
-}
-
-template <int Transposed = 0>
-__device__ __forceinline__ void multiply_f16(float (&d)[12][4], const uint32_t (&a)[4],
-                                             uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-      "}, {%48, %49, %50, %51}, %52, 1, 1, 1, %53;\n"
-      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3]), WALSH_SUM4(d[4]),
-        WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
-        WALSH_SUM4(d[10]), WALSH_SUM4(d[11])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
 }
 
@@ -63,32 +38,6 @@ __device__ __forceinline__ void multiply_f16(float (&d)[16][4], const uint32_t (
         WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
         WALSH_SUM4(d[10]), WALSH_SUM4(d[11]), WALSH_SUM4(d[12]), WALSH_SUM4(d[13]),
         WALSH_SUM4(d[14]), WALSH_SUM4(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
-}
-
-template <int Transposed = 0>
-__device__ __forceinline__ void multiply_f16(float (&d)[32][4], const uint32_t (&a)[4],
-                                             uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
-      "%127"
-      "}, {%128, %129, %130, %131}, %132, 1, 1, 1, %133;\n"
-      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3]), WALSH_SUM4(d[4]),
-        WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
-        WALSH_SUM4(d[10]), WALSH_SUM4(d[11]), WALSH_SUM4(d[12]), WALSH_SUM4(d[13]),
-        WALSH_SUM4(d[14]), WALSH_SUM4(d[15]), WALSH_SUM4(d[16]), WALSH_SUM4(d[17]),
-        WALSH_SUM4(d[18]), WALSH_SUM4(d[19]), WALSH_SUM4(d[20]), WALSH_SUM4(d[21]),
-        WALSH_SUM4(d[22]), WALSH_SUM4(d[23]), WALSH_SUM4(d[24]), WALSH_SUM4(d[25]),
-        WALSH_SUM4(d[26]), WALSH_SUM4(d[27]), WALSH_SUM4(d[28]), WALSH_SUM4(d[29]),
-        WALSH_SUM4(d[30]), WALSH_SUM4(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
 }
 

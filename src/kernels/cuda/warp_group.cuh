@@ -46,11 +46,6 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-// Waits at a barrier of a warp group. `name` is not 0.
-__device__ __forceinline__ void sync_group(int name) {
-  asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
-}
-
 // Adds one to a counter of the device, after the stores and before the loads of all threads that
 // meet this one at barriers. Returns the number before.
 __device__ __forceinline__ int count_arrival(int* counter) {

@@ -24,9 +24,6 @@ class BatchGemmTest : public ::testing::Test {
   }
 };
 
-// Weights and inputs are rounded to f16, independently.
-constexpr double kRounding = 0x1p-11;
-
 struct Case {
   const char* name;
   int64_t rows, cols, m;
@@ -72,8 +69,8 @@ void expect_batch(const Case& c) {
   ASSERT_TRUE(space.can_multiply(p, c.m)) << c.name;
   space.multiply({&p, 1}, c.m, c.shape, nullptr);
   const std::vector<float> got = to_host<float>(y);
-  const Outcome o = compare(got, ldy, joined, inputs, c.rows, width * passes, c.m, bias,
-                            c.add ? 2.0f : 0.0f, kRounding);
+  const Outcome o =
+      compare(got, ldy, joined, inputs, c.rows, width * passes, c.m, bias, c.add ? 2.0f : 0.0f, 0);
   EXPECT_LT(o.worst, 1) << c.name << " " << c.rows << " x " << c.cols << " m = " << c.m
                         << " planes " << c.planes << " shape " << c.shape.vectors << " x "
                         << c.shape.groups << " at " << o.where;
@@ -149,7 +146,7 @@ TEST_F(BatchGemmTest, products_of_different_formats_share_their_inputs) {
   for (size_t i = 0; i < 3; ++i) {
     const RandomWeights& w = *weights[i];
     const Outcome o = compare(to_host<float>(y[i]), w.tensor.rows, integer_weights(w, 0), x.values,
-                              w.tensor.rows, 512, 150, {}, 0, kRounding);
+                              w.tensor.rows, 512, 150, {}, 0, 0);
     EXPECT_LT(o.worst, 1) << names[i] << " " << o.where;
   }
 }

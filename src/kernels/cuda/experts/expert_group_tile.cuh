@@ -10,55 +10,10 @@
 #include "kernels/cuda/experts/expert_tile.h"
 #include "kernels/cuda/gemm/int8_tile_products.cuh"
 #include "kernels/cuda/gemm/int8_tile_stage.cuh"
+#include "kernels/cuda/int8_products.cuh"
 #include "kernels/cuda/warp_group.cuh"
 
 namespace walsh::cuda::detail {
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-#define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
-
-// Computes d = a b, or d += a b with `Add`, for a warp group. a is 64 x 32 in registers, and b is
-// 32 x 8 N in shared memory.
-template <bool Add>
-__device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-      "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-      "%62, %63"
-      "}, {%64, %65, %66, %67}, %68, add;\n"
-      "}\n"
-      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3]), WALSH_SUM4(d[4]),
-        WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
-        WALSH_SUM4(d[10]), WALSH_SUM4(d[11]), WALSH_SUM4(d[12]), WALSH_SUM4(d[13]),
-        WALSH_SUM4(d[14]), WALSH_SUM4(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
-}
-
-template <bool Add>
-__device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, {%16, %17, %18, %19}, %20, add;\n"
-      "}\n"
-      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
-}
-
-#undef WALSH_SUM4
-
-#endif
 
 template <typename Decoder>
 struct GroupTile {
@@ -145,10 +100,10 @@ struct GroupTile {
     const uint32_t inputs = shared_address(&stage.q[C][0][0]);
     pin(a);
     wgmma_fence();
-    multiply_group<false>(sum, a[0], swizzled_operand(inputs));
+    multiply_int8<false>(sum, a[0], swizzled_operand(inputs));
 #pragma unroll
     for (int i = 1; i < 4; ++i)
-      multiply_group<true>(sum, a[i], swizzled_operand(inputs + i * 32));
+      multiply_int8<true>(sum, a[i], swizzled_operand(inputs + i * 32));
     wgmma_commit();
     const uint32_t pair = stage.scales[tile][C][g];
     const float scale[2] = {Products<Blocks>::scale_of(pair, 0),

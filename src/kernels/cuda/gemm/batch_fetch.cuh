@@ -9,34 +9,25 @@
 
 namespace walsh::cuda::detail {
 
-// Lays out a block's shared memory: stages of inputs, one to four chunks each, stages of codes of
-// all warps, and barriers.
+// Lays out a block's shared memory: stages of inputs, which have a step, stages of codes of all
+// warps, and barriers.
 template <typename Decoder, int Vectors, int Groups>
 struct BatchMemory {
   static constexpr int kWarps = Groups * 4;  // These are the warps that multiply.
+  // The swizzle repeats every KiB.
+  static constexpr int kInputBytes = batch_stage_bytes(Vectors);
+  static constexpr int kInputStage = (kInputBytes + 1023) / 1024 * 1024;
   static constexpr int kCodeStage = BatchCodes<Decoder>::kBytes * kWarps;
-  static constexpr int kCodeStages = Vectors > 128 ? 3 : 4;
-  static constexpr int kLeastInputStages = 3, kMostInputStages = 8;
-  static constexpr int kMostInputChunks = 16;  // More would only keep other blocks out.
-  static constexpr int kBarriers = (kMostInputStages + kCodeStages) * 16;
-  static constexpr int kStatic = 64;  // It is needed beside what a launch asks for.
-  static constexpr int kFixed = kCodeStage * kCodeStages + kBarriers + 1024;
-  // Returns whether a stage of inputs can have this many chunks. More chunks need fewer barriers.
-  static constexpr bool fits(int chunks) {
-    constexpr int kLimit = 227 << 10;  // A block has at most this much from sm_90 on.
-    return kFixed + kStatic + kLeastInputStages * chunks * batch_chunk_bytes(Vectors) <= kLimit;
-  }
-  static constexpr int kStageChunks = fits(4) ? 4 : fits(2) ? 2 : 1;
-  static constexpr int kInputStage = kStageChunks * batch_chunk_bytes(Vectors);
-
-  static int input_stages(size_t limit) {
-    const int fit = (static_cast<int>(limit) - kFixed - kStatic) / kInputStage;
-    constexpr int kMost = kMostInputChunks / kStageChunks;
-    return std::min({fit, kMost, kMostInputStages});
-  }
-  static size_t bytes(int input_stages) {
-    return static_cast<size_t>(kFixed + kInputStage * input_stages);
-  }
+  // A block has at most 227 KiB from sm_90 on. More stages would only keep other blocks out.
+  static constexpr int kLimit = (227 << 10) - 2048;
+  static constexpr int kLeastInputStages = 3, kMostInputStages = Vectors > 64 ? 4 : 6;
+  static constexpr int kCodeStages =
+      std::min((kLimit - kLeastInputStages * kInputStage) / kCodeStage, 4);
+  static constexpr int kInputStages =
+      std::min((kLimit - kCodeStages * kCodeStage) / kInputStage, kMostInputStages);
+  static_assert(kCodeStages > 1);
+  static constexpr size_t kBytes = kInputStages * kInputStage + kCodeStages * kCodeStage +
+                                   (kInputStages + kCodeStages) * 16 + 1024;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -170,23 +161,20 @@ struct BatchFetch {
       return;
     }
     wait_previous_kernel();
-    constexpr int kStages = kBatchChunks / Memory::kStageChunks;  // A step takes this many stages.
     const bool asks = threadIdx.x % 32 == 0;
     const std::byte* from = nullptr;
     for (BatchSteps of(share); !of.ended(); of.advance()) {
       if (of.step == of.piece.begin) {
         const int64_t block = of.piece.tile % p.vector_blocks;
-        from = p.inputs + (block * share.steps + of.step) * (kStages * Memory::kInputStage);
+        from = p.inputs + (block * share.steps + of.step) * Memory::kInputBytes;
       }
-      for (int c = 0; c < kStages; ++c) {
-        inputs.wait_empty();
-        if (asks) {
-          arrive_expecting(inputs.full(), Memory::kInputStage);
-          copy_bulk(inputs.place(), from, Memory::kInputStage, inputs.full());
-        }
-        inputs.advance();
-        from += Memory::kInputStage;
+      inputs.wait_empty();
+      if (asks) {
+        arrive_expecting(inputs.full(), Memory::kInputBytes);
+        copy_bulk(inputs.place(), from, Memory::kInputBytes, inputs.full());
       }
+      inputs.advance();
+      from += Memory::kInputBytes;
       fetch.next();
     }
   }

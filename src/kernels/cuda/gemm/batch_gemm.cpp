@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 #include "base/checked.h"
@@ -105,9 +106,10 @@ int64_t padded_vectors(int64_t m) {
   return most;
 }
 
-// Returns how many bytes the inputs take: two for each value, behind a scale for each vector.
+// Returns how many bytes the inputs take.
 uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
-  return static_cast<uint64_t>(padded_vectors(m) * (cols * planes * 2 + int64_t{sizeof(float)}));
+  const auto step = batch_stage_bytes(static_cast<int>(padded_vectors(m)));
+  return static_cast<uint64_t>(cols / kKTileColumns * planes * step);
 }
 
 // Returns how many bytes the parts take. Every block of a launch may leave one part of a block of
@@ -116,24 +118,25 @@ uint64_t part_bytes() {
   return static_cast<uint64_t>(current_device().multiprocessors) * kBatchValues * sizeof(float);
 }
 uint64_t arrived_bytes() {
-  return static_cast<uint64_t>(current_device().multiprocessors) * kBatchMostGroups * sizeof(int);
+  return static_cast<uint64_t>(current_device().multiprocessors) * kBatchMostGroups * 4 *
+         sizeof(int);
 }
 
 }  // namespace
 
 // Estimates the cycles of a launch by a model that was fitted to the times of all shapes
-// (docs/gpu_notebook.md). Products on tensor cores and the instructions that make their operands
-// take turns, so their cycles add up. Every block of results takes some time at its end, and more
-// if it is put together from parts.
+// (docs/gpu_notebook.md). Every block of results takes some time at its end, and more if it is put
+// together from parts.
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
-  constexpr int64_t kDecoding = 133, kStore = 31, kParts = 3800, kNoRoom = 3000;
+  constexpr int64_t kDecoding = 359, kVector = 8;  // of 64 rows and 256 columns
+  constexpr int64_t kStore = 38, kParts = 2200, kNoRoom = 5200;
   int64_t tiles = 0;
   for (const int64_t each : rows)
     tiles += ceil_div(each, int64_t{shape.groups} * 64);
   tiles *= ceil_div(m, shape.vectors);
   const int64_t steps = cols / kKTileColumns;
-  const int64_t step = kBatchChunks * shape.groups * (int64_t{shape.vectors} * 7 / 4 + kDecoding);
+  const int64_t step = shape.groups * (shape.vectors * kVector + kDecoding);
   const int64_t store = kStore * shape.vectors;
   const int64_t whole = tiles / multiprocessors, rest = tiles % multiprocessors;
   int64_t cycles = whole * (steps * step + store);
@@ -141,7 +144,7 @@ int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, Bat
   if (rest > 0) {
     const int64_t parts = std::min(multiprocessors / rest, steps);
     cycles += ceil_div(steps, parts) * step + store;
-    if (parts > 1) cycles += kParts + parts * shape.vectors * shape.groups * 7 / 2;
+    if (parts > 1) cycles += kParts + parts * shape.vectors * shape.groups * 3;
   }
   return cycles;
 }
@@ -149,9 +152,11 @@ int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, Bat
 BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
                        int64_t multiprocessors) {
   BatchShape best = kBatchShapes[0];
-  int64_t least = batch_cycles(rows, cols, m, best, multiprocessors);
+  int64_t least = std::numeric_limits<int64_t>::max();
   for (const BatchShape& shape : kBatchShapes) {
     if (ceil_div(m, shape.vectors) * shape.vectors >= 2 * m) continue;
+    // In whole models it costs more than the model says if two small blocks read the same codes.
+    if (m > shape.vectors && shape.vectors == kBatchShapes[0].vectors) continue;
     const int64_t cycles = batch_cycles(rows, cols, m, shape, multiprocessors);
     if (cycles < least) least = cycles, best = shape;
   }
@@ -180,12 +185,12 @@ uint64_t BatchSpace::bytes(int64_t max_m, int64_t cols, int planes) {
 
 bool BatchSpace::is_supported() {
   const detail::BatchLauncher launcher = detail::launcher_of(DecoderKind::scalar3);
-  return launcher({32, 4}, nullptr, nullptr);
+  return launcher({32, 2}, nullptr, nullptr);
 }
 
 bool BatchSpace::knows(const Matrix& matrix) {
   const detail::BatchLauncher launcher = detail::launcher_of(matrix.code.decoder);
-  return launcher != nullptr && detail::has_groups(matrix) && launcher({32, 4}, nullptr, nullptr);
+  return launcher != nullptr && detail::has_groups(matrix) && launcher({32, 2}, nullptr, nullptr);
 }
 
 bool BatchSpace::can_multiply(const Matmul& product, int64_t m) const {
@@ -250,14 +255,12 @@ void BatchSpace::multiply(
               ? wanted
               : detail::batch_shape(rows, x.cols * x.planes, m, current_device().multiprocessors);
       detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::order_of(decoder));
-      pack.vector_scales = inputs_.as<float>();
-      pack.to = inputs_.as<std::byte>() + detail::padded_vectors(m) * int64_t{sizeof(float)};
+      pack.to = inputs_.as<std::byte>();
       if (packed != &x || last.vectors != pack.vectors || last.order != pack.order)
         make_inputs(x, pack);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
       launch.inputs = pack.to;
-      launch.vector_scales = pack.vector_scales;
       launch.parts = parts_.as<float4>();
       launch.arrived = arrived_.as<int>();
       if (!detail::launcher_of(decoder)(shape, &launch, stream))

@@ -16,18 +16,18 @@ namespace walsh::cuda::detail {
 // a trellis tile (weights/matrix.h). Inputs lie in the order of the operands that codes become.
 enum class BatchOrder : uint8_t { eights, tiles };
 
-// An operand row has 128 bytes and this many columns.
-inline constexpr int kBatchChunk = 64;
-inline constexpr int kBatchChunks = kKTileColumns / kBatchChunk;  // A k-tile has this many chunks.
-// A chunk takes this many products.
-inline constexpr int kBatchProducts = kBatchChunk / 16;
-// f16 weights are levels divided by this, so that no scale makes them overflow.
-inline constexpr float kBatchLevelUnit = 128;
-
-// Returns how many bytes a chunk of the inputs of a block of `vectors` takes. A chunk is f16
-// [vectors][64], whose 16-byte units are permuted by the 128-byte swizzle.
-constexpr int batch_chunk_bytes(int vectors) {
-  return vectors * 128;
+// A stage of inputs has a plane of 256 columns: int8 [group of 128 columns][vector][128] in the
+// order of the operands and in the 128-byte swizzle, float2 [group][vector] with the scale and what
+// takes the bias of the sums away, and float [vector] with the sums that offsets are multiplied by.
+// These return the number of bytes in front of the scales, in front of the sums, and of all.
+constexpr int batch_scales_at(int vectors) {
+  return vectors * kKTileColumns;
+}
+constexpr int batch_sums_at(int vectors) {
+  return batch_scales_at(vectors) + vectors * (kKTileColumns / kChunkColumns * 8);
+}
+constexpr int batch_stage_bytes(int vectors) {
+  return batch_sums_at(vectors) + vectors * 4;
 }
 
 // Says how many vectors a block multiplies by the rows of how many warp groups, of 64 rows each.
@@ -35,17 +35,17 @@ struct BatchShape {
   int vectors = 0, groups = 0;
 };
 // Kernels are compiled for these shapes.
-inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 4},  {64, 3}, {96, 3},
-                                              {128, 3}, {128, 2}, {256, 2}};
+inline constexpr BatchShape kBatchShapes[] = {{32, 2}, {32, 3}, {64, 2},
+                                              {64, 3}, {96, 3}, {128, 2}};
 // Returns whether a block has few enough registers that blocks of the kernels in front and behind,
 // which make inputs, run beside it. A kernel that starts early has its first codes when the wait
 // for its inputs ends.
 constexpr bool has_room_beside(BatchShape shape) {
-  return shape.vectors == 32 || (shape.vectors == 64 && shape.groups == 3);
+  return shape.vectors == 32 || (shape.vectors == 64 && shape.groups == 2);
 }
 // No block of results has more values.
-inline constexpr int kBatchValues = 256 * 128;
-inline constexpr int kBatchMostGroups = 4;
+inline constexpr int kBatchValues = 192 * 96;
+inline constexpr int kBatchMostGroups = 3;
 
 // Describes one pass of one product.
 struct BatchMatrix {
@@ -68,13 +68,11 @@ struct BatchLaunch {
   float unit = 1, inverse_unit = 1;  // Levels are multiplied by unit.
   int groups = 0, group_shift = 0;   // The group of a column is column >> shift.
   int offset_groups = 0, offset_shift = 0;
-  // Its shape is [vector block][chunk], batch_chunk_bytes() each.
+  // Its shape is [vector block][step]; a step is a plane of a k-tile.
   const std::byte* inputs = nullptr;
-  const float* vector_scales = nullptr;  // Its shape is [vector blocks * vectors].
   int m = 0, vector_blocks = 0;
   int k_tiles = 0, planes = 1;
   int row_blocks = 0;  // It counts those of all matrices.
-  int input_stages = 0;
   // Several blocks of the launch leave their parts of a block of results here.
   float4* parts = nullptr;
   int* arrived = nullptr;
@@ -85,8 +83,6 @@ struct BatchPack {
   const int8_t* q = nullptr;
   const float* x_scales = nullptr;
   std::byte* to = nullptr;
-  // Every vector is divided by its largest scale, which goes here.
-  float* vector_scales = nullptr;
   int m = 0, cols = 0, planes = 1;
   int vectors = 0;  // A block has this many vectors.
   BatchOrder order = BatchOrder::eights;

@@ -1,12 +1,13 @@
 // Multiplies coded weights with 17 to 256 vectors on GPUs with wgmma.
 //
 // A block has Groups warp groups of 64 rows each, up to Vectors vectors, and one more warp group
-// that brings codes and inputs into shared memory. The warps of the others make f16 operands of the
-// codes of 16 rows each in registers, scales included, once for all vectors of the block. So sums
-// stay in registers from the first column to the last. The inputs are the operand in shared memory,
-// as pack_batch() has laid them out. While the tensor cores multiply 64 columns, a warp makes
-// operands of the next 64. There is no barrier of the block: barriers in shared memory say which
-// stages are full and which have been read.
+// that brings codes and inputs into shared memory. The warps of the others make int8 operands of
+// the codes of 16 rows each in registers, once for all vectors of the block. The inputs are the
+// operand in shared memory, as pack_batch() has laid them out. While the tensor cores multiply 128
+// columns, a warp makes operands of the next 128. The integer sums of these columns begin with the
+// bits of a float, so that two FMAs multiply a sum with the scales of input and row and add it to
+// the result. There is no barrier of the block: barriers in shared memory say which stages are full
+// and which have been read.
 //
 // All blocks compute the same number of blocks of results alone. The remaining ones are split along
 // the columns (as in stream-K, Osama et al. 2023, but a block computes at most one part).
@@ -15,9 +16,10 @@
 #include <algorithm>
 
 #include "kernels/cuda/dynamic_shared.cuh"
-#include "kernels/cuda/f16_products.cuh"
 #include "kernels/cuda/gemm/batch_fetch.cuh"
 #include "kernels/cuda/gemm/batch_results.cuh"
+#include "kernels/cuda/gemm/batch_values.cuh"
+#include "kernels/cuda/int8_products.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp_group.cuh"
 
@@ -39,7 +41,8 @@ struct BatchTile {
   using Inputs = StageRing<Memory::kInputStage>;
   using Codes = StageRing<Memory::kCodeStage>;
   using Fetch = BatchFetch<Decoder, Memory>;
-  using Fragments = uint32_t[kBatchProducts][4];
+  static constexpr int kBlocks = Vectors / 8;
+  using IntegerSums = int[kBlocks][4];
   // All warp groups begin with the same number of registers per thread, a multiple of eight. The
   // group that fetches keeps a few of them, and the others share the rest.
   static constexpr int kFirstRegisters = 65536 / batch_threads_bound(Vectors, Groups) / 8 * 8;
@@ -49,10 +52,10 @@ struct BatchTile {
 
   static __device__ __forceinline__ void run(const BatchLaunch& p, unsigned char* shared) {
     const uint32_t start = (shared_address(shared) + 1023u) & ~1023u;
-    const uint32_t behind = start + p.input_stages * Memory::kInputStage;
+    const uint32_t behind = start + Memory::kInputStages * Memory::kInputStage;
     const uint32_t barriers = behind + Memory::kCodeStages * Memory::kCodeStage;
-    const Inputs inputs(start, barriers, p.input_stages);
-    const Codes ring(behind, barriers + p.input_stages * 16, Memory::kCodeStages);
+    const Inputs inputs(start, barriers, Memory::kInputStages);
+    const Codes ring(behind, barriers + Memory::kInputStages * 16, Memory::kCodeStages);
     if (threadIdx.x == 0) {
       inputs.start(1, Memory::kWarps);
       ring.start(Fetch::kArrivals * Groups, Memory::kWarps);
@@ -76,15 +79,15 @@ struct BatchTile {
   static __device__ __forceinline__ void multiply(const BatchLaunch& p, const BatchShare& share,
                                                   Inputs in, Codes ring, int warp) {
     const LevelTable table = Operands::table(p.levels);
-    const float offset_factor = p.offset_groups > 0 ? p.inverse_unit / kBatchLevelUnit : 0.0f;
+    const bool offsets = p.offset_groups > 0;
     wait_previous_kernel();
     if (share.pieces == 0) return;
     BatchCodes<Decoder> codes;
-    Fragments a[2] = {};
+    BatchOperand a[2] = {};
     // Loads the codes of the next step, or at the beginning those of the first.
     const auto load_codes = [&] {
       ring.wait_full();
-      codes.load(ring.place() + warp * BatchCodes<Decoder>::kBytes, offset_factor);
+      codes.load(ring.place() + warp * BatchCodes<Decoder>::kBytes, offsets);
       __syncwarp();
       release(ring.empty());
       ring.advance();
@@ -92,66 +95,62 @@ struct BatchTile {
     };
     load_codes();
 
-    uint32_t read = 0;  // It is the barrier of the stage of inputs that is read.
     for (int index = 0; index < share.pieces; ++index) {
       const BatchPiece piece = share.piece(index);
       Sums y = {};
+      IntegerSums sum;
+      clear(sum);
       for (int step = piece.begin; step < piece.end; ++step) {
-        // Multiplies a chunk. The chunk before has been read then, and its operands are free.
-        const auto chunk = [&]<int Chunk>(const Fragments& own, Fragments& other) {
-          constexpr int kInStage = Chunk % Memory::kStageChunks;
-          if (kInStage == 0) in.wait_full();
-          start_products<kInStage>(own, in.place(), y);
-          wgmma_wait<1>();
-          pin(other);
-          if (kInStage == 0) {
-            if (Chunk > 0 || step > piece.begin) release(read);
-            read = in.empty();
-          }
-          if (kInStage + 1 == Memory::kStageChunks) in.advance();
-        };
-        chunk.template operator()<0>(a[0], a[1]);
+        in.wait_full();
+        start_products<0>(a[0], in.place(), sum);
         Operands::template decode<1>(codes, table, a[1]);
-        chunk.template operator()<1>(a[1], a[0]);
-        Operands::template decode<2>(codes, table, a[0]);
-        chunk.template operator()<2>(a[0], a[1]);
-        Operands::template decode<3>(codes, table, a[1]);
-        chunk.template operator()<3>(a[1], a[0]);
+        const float2 first = codes.scale[0], second = codes.scale[1], offset = codes.offset;
+        end_products(a[0], sum);
+        add_sums<0>(in.place(), first, sum, y);
+        start_products<1>(a[1], in.place(), sum);
         if (step + 1 < piece.end) load_codes();
+        end_products(a[1], sum);
+        add_sums<1>(in.place(), second, sum, y);
+        if (offsets)
+          add_offsets(in.place(), offset.x * p.inverse_unit, offset.y * p.inverse_unit, y);
+        __syncwarp();
+        release(in.empty());
+        in.advance();
       }
-      wgmma_wait<0>();
-      pin(y);
-      pin(a[1]);
-      release(read);
-      finish(p, share, piece, index < share.shared, y);
-      if (index + 1 == share.pieces) return;
-      // The end of a piece needs many registers, so nothing else is kept until here.
-      clear(a[1]);
-      load_codes();
+      if (index >= share.shared || share.parts == 1 ||
+          add_batch_parts<Vectors, Memory::kWarps>(p, share, piece, warp, y))
+        store_batch<Vectors, Memory::kWarps>(p, piece.tile, warp, y);
+      if (index + 1 < share.pieces) load_codes();
     }
   }
 
-  static __device__ __forceinline__ void clear(Fragments& a) {
+  static __device__ __forceinline__ void clear(IntegerSums& sum) {
 #pragma unroll
-    for (auto& product : a)
+    for (auto& block : sum)
 #pragma unroll
-      for (uint32_t& word : product)
-        word = 0;
+      for (int& value : block)
+        value = kSumBias;
   }
 
-  // Multiplies a chunk of a stage of inputs.
-  template <int Chunk>
-  static __device__ __forceinline__ void start_products(const Fragments& a, uint32_t stage,
-                                                        Sums& y) {
+  // Multiplies a group of 128 columns of a stage of inputs.
+  template <int Group>
+  static __device__ __forceinline__ void start_products(const BatchOperand& a, uint32_t stage,
+                                                        IntegerSums& sum) {
     const uint64_t first = swizzled_operand(stage);
-    constexpr uint32_t kPlace = Chunk * batch_chunk_bytes(Vectors) / 16;
+    constexpr uint32_t kPlace = Group * Vectors * kChunkColumns / 16;
+    pin(sum);
     wgmma_fence();
 #pragma unroll
-    for (uint32_t j = 0; j < kBatchProducts; ++j) {
-      const uint32_t low = static_cast<uint32_t>(first) + (kPlace + 2 * j);
-      multiply_f16(y, a[j], first >> 32 << 32 | low);
-    }
+    for (uint32_t i = 0; i < 4; ++i)
+      multiply_int8<true>(sum, a[i],
+                          first >> 32 << 32 | (static_cast<uint32_t>(first) + kPlace + 2 * i));
     wgmma_commit();
+  }
+
+  static __device__ __forceinline__ void end_products(BatchOperand& a, IntegerSums& sum) {
+    wgmma_wait<0>();
+    pin(sum);
+    pin(a);
   }
 
   // Says that this warp has read a stage.
@@ -159,12 +158,35 @@ struct BatchTile {
     if (threadIdx.x % 32 == 0) arrive_barrier(barrier);
   }
 
-  static __device__ __forceinline__ void finish(const BatchLaunch& p, const BatchShare& share,
-                                                const BatchPiece& piece, bool shared, Sums& y) {
-    if (shared && share.parts > 1) {
-      if (!add_batch_parts<Vectors, Groups>(p, share, piece, y)) return;
+  // Adds the sums of a group of columns, times the scales of inputs and rows, and clears them.
+  template <int Group>
+  static __device__ __forceinline__ void add_sums(uint32_t stage, float2 scale, IntegerSums& sum,
+                                                  Sums& y) {
+    const uint32_t scales =
+        stage + batch_scales_at(Vectors) + Group * Vectors * 8 + threadIdx.x % 4 * 16;
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+      const float4 x = shared_float4(scales + n * 64);
+      y[n][0] = __fmaf_rn(__fmaf_rn(__int_as_float(sum[n][0]), x.x, x.y), scale.x, y[n][0]);
+      y[n][1] = __fmaf_rn(__fmaf_rn(__int_as_float(sum[n][1]), x.z, x.w), scale.x, y[n][1]);
+      y[n][2] = __fmaf_rn(__fmaf_rn(__int_as_float(sum[n][2]), x.x, x.y), scale.y, y[n][2]);
+      y[n][3] = __fmaf_rn(__fmaf_rn(__int_as_float(sum[n][3]), x.z, x.w), scale.y, y[n][3]);
     }
-    store_batch<Vectors, Groups>(p, piece.tile, y);
+    clear(sum);
+  }
+
+  // Adds offsets times the sums of the inputs of a k-tile.
+  static __device__ __forceinline__ void add_offsets(uint32_t stage, float upper, float lower,
+                                                     Sums& y) {
+    const uint32_t sums = stage + batch_sums_at(Vectors) + threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+      const float2 x = shared_float2(sums + n * 32);
+      y[n][0] = __fmaf_rn(upper, x.x, y[n][0]);
+      y[n][1] = __fmaf_rn(upper, x.y, y[n][1]);
+      y[n][2] = __fmaf_rn(lower, x.x, y[n][2]);
+      y[n][3] = __fmaf_rn(lower, x.y, y[n][3]);
+    }
   }
 };
 
@@ -179,15 +201,11 @@ __global__ void __launch_bounds__(batch_threads_bound(Vectors, Groups), 1)
 #endif
 }
 
-// Divides the matrices into blocks of rows. Returns no block if the device has too little shared
-// memory.
+// Divides the matrices into blocks of rows.
 template <typename Decoder, int Vectors, int Groups>
 LaunchShape divide_batch(BatchLaunch& work) {
-  using Memory = BatchMemory<Decoder, Vectors, Groups>;
   static_assert(Vectors * Groups * 64 <= kBatchValues && Groups <= kBatchMostGroups);
   constexpr int kRows = Groups * 64;
-  work.input_stages = Memory::input_stages(current_device().shared_bytes);
-  if (work.input_stages < Memory::kLeastInputStages) return {};
   work.row_blocks = 0;
   for (int k = 0; k < work.count; ++k) {
     work.matrix[k].first_block = work.row_blocks;
@@ -195,18 +213,15 @@ LaunchShape divide_batch(BatchLaunch& work) {
   }
   const int total = work.k_tiles * work.planes * work.row_blocks * work.vector_blocks;
   return {dim3(static_cast<unsigned>(std::min(current_device().multiprocessors, total))),
-          dim3((Groups + 1) * 128), Memory::bytes(work.input_stages)};
+          dim3((Groups + 1) * 128), BatchMemory<Decoder, Vectors, Groups>::kBytes};
 }
 
 template <typename Decoder, int Vectors, int Groups>
 bool launch_batch_blocks(BatchLaunch* work, Stream stream) {
-  using Memory = BatchMemory<Decoder, Vectors, Groups>;
   const auto kernel = batch_kernel<Decoder, Vectors, Groups>;
   if (current_device().major != 9 || !has_body(kernel)) return false;
-  if (work == nullptr)
-    return Memory::input_stages(current_device().shared_bytes) >= Memory::kLeastInputStages;
+  if (work == nullptr) return true;
   const LaunchShape shape = divide_batch<Decoder, Vectors, Groups>(*work);
-  if (shape.shared == 0) return false;
   cuda::launch("products of a batch", kernel, shape, stream, *work);
   return true;
 }
@@ -216,13 +231,12 @@ bool launch_batch(BatchShape shape, BatchLaunch* launch, Stream stream) {
   const auto is = [&](int vectors, int groups) {
     return shape.vectors == vectors && shape.groups == groups;
   };
-  if (is(32, 4)) return launch_batch_blocks<Decoder, 32, 4>(launch, stream);
-  if (is(64, 4)) return launch_batch_blocks<Decoder, 64, 4>(launch, stream);
+  if (is(32, 2)) return launch_batch_blocks<Decoder, 32, 2>(launch, stream);
+  if (is(32, 3)) return launch_batch_blocks<Decoder, 32, 3>(launch, stream);
+  if (is(64, 2)) return launch_batch_blocks<Decoder, 64, 2>(launch, stream);
   if (is(64, 3)) return launch_batch_blocks<Decoder, 64, 3>(launch, stream);
   if (is(96, 3)) return launch_batch_blocks<Decoder, 96, 3>(launch, stream);
-  if (is(128, 3)) return launch_batch_blocks<Decoder, 128, 3>(launch, stream);
   if (is(128, 2)) return launch_batch_blocks<Decoder, 128, 2>(launch, stream);
-  if (is(256, 2)) return launch_batch_blocks<Decoder, 256, 2>(launch, stream);
   return false;
 }
 

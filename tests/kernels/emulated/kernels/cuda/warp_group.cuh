@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
 #include "kernels/emulated/device.h"
 
@@ -18,23 +17,6 @@ template <int Registers>
 void give_registers() {}
 template <int Registers>
 void take_registers() {}
-
-// Lets 128 threads meet.
-inline void sync_group(int name) {
-  struct Group {
-    int arrived = 0;
-    unsigned number = 0;
-  };
-  static thread_local std::map<int, Group> groups;
-  static thread_local unsigned block = 0;
-  if (block != emulated::block().number()) groups.clear();
-  block = emulated::block().number();
-  Group& group = groups[name];
-  const unsigned number = group.number;
-  if (++group.arrived == 128) group.arrived = 0, ++group.number;
-  while (group.number == number)
-    emulated::block().ask();
-}
 
 inline int count_arrival(int* counter) {
   return (*counter)++;

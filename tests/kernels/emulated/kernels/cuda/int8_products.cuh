@@ -4,14 +4,13 @@
 
 #include <cstring>
 
-#include "base/half.h"
 #include "kernels/emulated/cluster.h"
 #include "kernels/emulated/device.h"
 
 namespace walsh::cuda::detail {
 
-template <int Blocks>
-void multiply_f16(float (&d)[Blocks][4], const uint32_t (&a)[4], uint64_t b) {
+template <bool Add, int Blocks>
+void multiply_int8(int (&d)[Blocks][4], const uint32_t (&a)[4], uint64_t b) {
   struct Lane {
     uint32_t a[4];
   };
@@ -21,15 +20,15 @@ void multiply_f16(float (&d)[Blocks][4], const uint32_t (&a)[4], uint64_t b) {
   const auto base = static_cast<uint32_t>(b) * 16;
   for (int n = 0; n < Blocks; ++n) {
     for (unsigned e = 0; e < 4; ++e) {
+      if (!Add) d[n][e] = 0;
       const unsigned vector = 8 * static_cast<unsigned>(n) + 2 * t + e % 2;
-      for (unsigned k = 0; k < 16; ++k) {
-        const uint32_t left = all[4 * g + k % 8 / 2].a[2 * (k / 8) + e / 2];
-        uint32_t address = base + vector * 128 + k / 8 * 16;
+      for (unsigned k = 0; k < 32; ++k) {
+        const uint32_t left = all[4 * g + k % 16 / 4].a[2 * (k / 16) + e / 2];
+        uint32_t address = base + vector * 128 + k / 16 * 16;
         address ^= address / 128 % 8 * 16;
-        uint16_t right[8];
+        int8_t right[16];
         std::memcpy(right, emulated::Window::own().at(address), sizeof right);
-        d[n][e] +=
-            f16_to_f32(static_cast<uint16_t>(left >> 16 * (k % 2))) * f16_to_f32(right[k % 8]);
+        d[n][e] += static_cast<int8_t>(left >> (8 * (k % 4))) * right[k % 16];
       }
     }
   }
