@@ -346,8 +346,9 @@ class Model:
         ((2, 8), True)
         """
         if isinstance(texts, str):
-            return self.embed([texts], pooling=pooling, normalize=normalize,
-                              dimensions=dimensions)[0]
+            only: npt.NDArray[np.float32] = self.embed(
+                [texts], pooling=pooling, normalize=normalize, dimensions=dimensions)[0]
+            return only
         if not isinstance(texts, (list, tuple)) or not texts:
             raise usage("texts", f"{shown(texts)}, expected a text or a list of texts")
         options = _walsh.EmbeddingOptions()
