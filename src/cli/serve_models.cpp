@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "io/error_output.h"
 #include "io/printable.h"
+#include "io/system_error.h"
 #include "serve/model_choice.h"
 #include "walsh/error.h"
 #include "weights/hub_cache.h"
