@@ -74,7 +74,8 @@ inline std::vector<float> random_values(int64_t count, uint64_t seed, double siz
   return out;
 }
 
-// Returns inputs of random int8 values and scales, as the CPU has them.
+// Returns inputs of random int8 values and scales, as the CPU has them. The scales of two planes
+// have the ratio that integer sums of both rely on.
 inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int planes, uint64_t seed) {
   Random random(seed);
   ActivationsI8 x(m, cols, group, planes);
@@ -82,6 +83,11 @@ inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int plane
     q = static_cast<int8_t>(static_cast<int>(random.below(255)) - 127);
   for (float& s : x.scales)
     s = static_cast<float>(0.001 + 0.01 * random.uniform());
+  for (int64_t t = 0; t < m && planes == 2; ++t) {
+    float* first = x.scales.data() + 2 * t * x.groups();
+    for (int64_t g = 0; g < x.groups(); ++g)
+      first[x.groups() + g] = first[g] / kPlaneRatio;
+  }
   for (size_t i = 0; i < x.sums.size(); ++i) {
     x.sums[i] = 0;
     for (size_t c = 0; c < 32; ++c)
