@@ -48,6 +48,17 @@ SHAPE = dict(
     eos_token_id=2,
 )
 
+# The tower of Qwen's models with images, as small as it can be.
+TOWER = dict(
+    depth=1,
+    hidden_size=16,
+    intermediate_size=16,
+    num_heads=2,
+    patch_size=2,
+    out_hidden_size=64,
+    num_position_embeddings=4,
+)
+
 
 def tiny_configs():
     """Yields name, config, and options: prompt length, dtype, shard size, rewrite of
@@ -228,16 +239,7 @@ def qwen35_wholes():
             mrope_section=[3, 3, 2],
         ),
     }
-    vision = dict(
-        depth=1,
-        hidden_size=16,
-        intermediate_size=16,
-        num_heads=2,
-        patch_size=2,
-        out_hidden_size=64,
-        num_position_embeddings=4,
-    )
-    parts = dict(vision_config=vision, image_token_id=150, video_token_id=151)
+    parts = dict(vision_config=TOWER, image_token_id=150, video_token_id=151)
     yield "qwen35-vision-tiny", transformers.Qwen3_5Config(
         text_config=dict(text, tie_word_embeddings=False), **parts
     ), dict(gain=0.0)
@@ -254,16 +256,7 @@ def qwen35_wholes():
 
 
 def qwen3_vl_wholes():
-    vision = dict(
-        depth=1,
-        hidden_size=16,
-        intermediate_size=16,
-        num_heads=2,
-        patch_size=2,
-        out_hidden_size=64,
-        num_position_embeddings=4,
-        deepstack_visual_indexes=[0],
-    )
+    vision = dict(TOWER, deepstack_visual_indexes=[0])
     parts = dict(vision_config=vision, image_token_id=150, video_token_id=151)
     plain = dict(rope_theta=10000.0, rope_type="default", mrope_interleaved=True)
     yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)

@@ -19,10 +19,10 @@ namespace walsh {
 struct ChoiceOptions {
   SamplerOptions sampler;
   std::vector<TokenBias> biases;
-  std::shared_ptr<const SequenceBreakers> breakers;      // DRY uses them.
-  std::vector<int32_t> stop_ids;                         // They end the text and are no part of it.
-  std::shared_ptr<const grammar::TokenGrammar>
-      grammar;  // The text has to match it; null: any text does.
+  std::shared_ptr<const SequenceBreakers> breakers;  // DRY uses them.
+  std::vector<int32_t> stop_ids;                     // They end the text and are no part of it.
+  // The text has to match it; null: any text does.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
 
   std::shared_ptr<const ThinkingLimit> thinking;  // Null does not limit the reasoning.
 

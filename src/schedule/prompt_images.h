@@ -20,7 +20,7 @@ struct PromptImage {
   // Images have the same hash of their content if they have the same rows, and only then.
   std::string hash;
   bool together = false;  // its rows see each other in both directions
-  int64_t columns = 0;    // of the grid that its rows are, or 0 (ImageRows)
+  int64_t columns = 0;    // ImageRows::columns explains it.
 
   int64_t end() const { return position + rows; }
   bool same(const PromptImage& other) const {

@@ -13,8 +13,8 @@ using Kind = RowStep::Kind;
 
 constexpr float kEps = 1e-6F;
 
-// Returns the steps that make a row of a block of patches. The norm stands in front of merging
-// them, or behind it.
+// Returns the steps that make a row of a block of patches. The norm comes before
+// the patches are merged, or after.
 std::vector<RowStep> merger(const std::string& name, int64_t width, int64_t side, int64_t out,
                             bool norm_first) {
   const int64_t merged = width * side * side;

@@ -28,10 +28,10 @@ struct ImageLimits {
 
 struct ImageEmbedding {
   int64_t rows = 0;
-  // It is that of the model's residual stream, or a multiple of it.
+  // A row has as many values as the model's residual stream, or a multiple of that.
   int64_t width = 0;
   // The shape is [rows][width]. The first values of a row take the place of a token's embedding,
-  // behind the family's multiplication of those. The others are added to the outputs of the first
+  // after the family's multiplication of those. The others are added to the outputs of the first
   // layers of the text, one after the other.
   std::vector<float> values;
   // These replace one placeholder of the image in a prompt. Tokens that begin, divide and end an

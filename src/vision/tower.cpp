@@ -37,7 +37,7 @@ Rows copy_of(const Rows& x) {
   return copy;
 }
 
-// Puts the values of rows behind those of the same place.
+// Appends to each row the values of the row of `more` at the same place.
 void append(const Rows& more, Rows& x) {
   Rows joined(x.rows, x.columns, x.width + more.width);
   for (int64_t i = 0; i < x.count(); ++i)

@@ -15,7 +15,8 @@ class Tower {
   // Throws bad_input for tensors that are missing or have other shapes.
   Tower(const TowerDesc& desc, std::shared_ptr<const Checkpoint> checkpoint);
 
-  // Returns the rows that stand in the prompt, and behind the values of each those of the branches.
+  // Returns the rows that stand in the prompt. Each has the values of the last layer, and after
+  // them those of the branches.
   Rows run(const Rows& patches, ThreadPool& pool) const;
   // Returns how many patches become a row.
   int64_t patches_per_row() const;

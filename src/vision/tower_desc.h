@@ -40,7 +40,7 @@ struct RowStep {
 
 // Describes rows that are made of what a layer gives, beside those of the last one.
 struct TowerBranch {
-  int64_t layer = 0;  // It is the layer's number.
+  int64_t layer = 0;  // The steps begin with the output of this layer.
   std::vector<RowStep> steps;
 };
 
@@ -74,7 +74,7 @@ struct TowerDesc {
   int64_t table_side = 0;
   bool interpolated = false;           // the table is stretched over the image
   std::vector<RowStep> before, after;  // these steps stand before and after the layers
-  // Their rows stand behind the values of those that `after` gives, in this order of layers.
+  // A row has the values that `after` gives, and then those of the branches, in this order.
   std::vector<TowerBranch> branches;
 
   int64_t head_dim() const { return width / heads; }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "activation_sums.h"
 #include "avx512vbmi/emulated_tiles.h"
 #include "base/half.h"
 #include "base/random.h"
@@ -96,15 +97,7 @@ ActivationsI8 make_activations(int64_t m, int64_t cols, int group, int planes, V
   }
   for (float& s : x.scales)
     s = values == Values::zero ? 0.0f : static_cast<float>(0.001 + 0.01 * random.uniform());
-  for (int64_t t = 0; t < m && planes == 2; ++t) {
-    float* first = x.scales.data() + 2 * t * x.groups();
-    for (int64_t g = 0; g < x.groups(); ++g)
-      first[x.groups() + g] = first[g] / kPlaneRatio;
-  }
-  for (size_t i = 0; i < x.sums.size(); ++i) {
-    for (size_t j = 0; j < 32; ++j)
-      x.sums[i] += x.q[i * 32 + j];
-  }
+  test::complete_activations(x, m);
   return x;
 }
 

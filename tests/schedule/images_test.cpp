@@ -67,6 +67,17 @@ TextRequest request(const Shown& shown, int64_t max_tokens) {
   return wanted;
 }
 
+// Returns why a prompt is refused, or nothing if it is not.
+std::string refusal_of(Scheduler& scheduler, const Shown& shown) {
+  try {
+    scheduler.add(request(shown, 1), std::make_shared<Recorder>());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
 std::shared_ptr<Recorder> run(Scheduler& scheduler, const Shown& shown, int64_t max_tokens = 8) {
   auto sink = std::make_shared<Recorder>();
   scheduler.add(request(shown, max_tokens), sink);
@@ -258,15 +269,7 @@ TEST_P(GridImagesTest, DraftsPrefixesAndBatchesDoNotChangeTexts) {
 
 TEST_P(GridImagesTest, RowsThatAreNoGridOrHaveValuesForTooManyLayersAreRefused) {
   Scheduler scheduler(model_, small());
-  const auto refused = [&](const Shown& shown) -> std::string {
-    try {
-      scheduler.add(request(shown, 1), std::make_shared<Recorder>());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::usage);
-      return error.what();
-    }
-    return "";
-  };
+  const auto refused = [&](const Shown& shown) { return refusal_of(scheduler, shown); };
   Shown shown = grids(0, 0);
   shown.images[1].columns = 7;
   EXPECT_THAT(refused(shown), HasSubstr("40 rows are no grid of 7 columns"));
@@ -358,15 +361,7 @@ TEST_P(LlamaImagesTest, RowsThatSeeEachOtherAreSharedAndScheduledAsAWhole) {
 
 TEST_P(LlamaImagesTest, ImagesThatDoNotFitTheirPromptAreRefused) {
   Scheduler scheduler(model_, small());
-  const auto refused = [&](const Shown& shown) -> std::string {
-    try {
-      scheduler.add(request(shown, 1), std::make_shared<Recorder>());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::usage);
-      return error.what();
-    }
-    return "";
-  };
+  const auto refused = [&](const Shown& shown) { return refusal_of(scheduler, shown); };
   const auto text = tokens(40);
   Shown shown = show(model_, text, {{10, 20}});
   shown.images[0].position = 21;

@@ -97,7 +97,7 @@ class CpuExecutor : public PartExecutor {
   void allocate(int64_t positions, uint64_t max_bytes);
   void find_angles();
   void find_together();
-  // Adds what images have for the output of a layer.
+  // Adds the values that images have for a layer to the output of that layer.
   void add_images(int64_t layer);
   // These run the steps over the rows from `skip` on.
   void perform(const step::Embed& s, int layer, int64_t skip);

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "../activation_sums.h"
 #include "../random_halves.h"
 #include "base/cuda/device.h"
 #include "base/half.h"
@@ -74,8 +75,7 @@ inline std::vector<float> random_values(int64_t count, uint64_t seed, double siz
   return out;
 }
 
-// Returns inputs of random int8 values and scales, as the CPU has them. The scales of two planes
-// have the ratio that integer sums of both rely on.
+// Returns inputs of random int8 values and scales, as the CPU has them.
 inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int planes, uint64_t seed) {
   Random random(seed);
   ActivationsI8 x(m, cols, group, planes);
@@ -83,16 +83,7 @@ inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int plane
     q = static_cast<int8_t>(static_cast<int>(random.below(255)) - 127);
   for (float& s : x.scales)
     s = static_cast<float>(0.001 + 0.01 * random.uniform());
-  for (int64_t t = 0; t < m && planes == 2; ++t) {
-    float* first = x.scales.data() + 2 * t * x.groups();
-    for (int64_t g = 0; g < x.groups(); ++g)
-      first[x.groups() + g] = first[g] / kPlaneRatio;
-  }
-  for (size_t i = 0; i < x.sums.size(); ++i) {
-    x.sums[i] = 0;
-    for (size_t c = 0; c < 32; ++c)
-      x.sums[i] += x.q[i * 32 + c];
-  }
+  walsh::test::complete_activations(x, m);
   return x;
 }
 

@@ -129,7 +129,8 @@ uint64_t arrived_bytes() {
 // together from parts.
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
-  constexpr int64_t kDecoding = 359, kVector = 8;  // of 64 rows and 256 columns
+  // 64 rows and 256 columns take these, once and for each vector.
+  constexpr int64_t kDecoding = 359, kVector = 8;
   constexpr int64_t kStore = 38, kParts = 2200, kNoRoom = 5200;
   int64_t tiles = 0;
   for (const int64_t each : rows)

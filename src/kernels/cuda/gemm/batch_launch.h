@@ -16,10 +16,11 @@ namespace walsh::cuda::detail {
 // a trellis tile (weights/matrix.h). Inputs lie in the order of the operands that codes become.
 enum class BatchOrder : uint8_t { eights, tiles };
 
-// A stage of inputs has a plane of 256 columns: int8 [group of 128 columns][vector][128] in the
-// order of the operands and in the 128-byte swizzle, float2 [group][vector] with the scale and what
-// takes the bias of the sums away, and float [vector] with the sums that offsets are multiplied by.
-// These return the number of bytes in front of the scales, in front of the sums, and of all.
+// A stage of inputs holds a plane of 256 columns. It begins with the values, int8 [group of 128
+// columns][vector][128], in the order of the operands and in the 128-byte swizzle. After them come
+// float2 [group][vector], the scale and the number that cancels kSumBias, and float [vector], the
+// sums that offsets are multiplied by. These functions return where the scales begin, where the
+// sums begin, and how many bytes a stage has.
 constexpr int batch_scales_at(int vectors) {
   return vectors * kKTileColumns;
 }

@@ -45,7 +45,7 @@ struct BatchCodes {
   }
 };
 
-// The left operands of the four products of a group of 128 columns and 16 rows.
+// These are the left operands of the four products of a group of 128 columns and 16 rows.
 using BatchOperand = uint32_t[4][4];
 
 // Makes operands of scalar codes. Product i has columns 32 i + 8 t + r of lane t of a quad: r < 4

@@ -18,8 +18,8 @@ struct LatentRows {
   int64_t ld_latent = 0;
   const float* gain = nullptr;  // The norm of the latent has this gain.
   float eps = 0;
-  const float* shared_key =
-      nullptr;  // Its shape is [m][ld_shared]; the first 2 * pairs values turn.
+  // Its shape is [m][ld_shared]; the first 2 * pairs values turn.
+  const float* shared_key = nullptr;
   int64_t ld_shared = 0;
   const float* cos = nullptr;  // Its shape is [positions][pairs], on the device.
   const float* sin = nullptr;
